@@ -10,9 +10,10 @@
 
 # %% [markdown]
 # # Classic mistakes: practice
-# A training run prints nothing for ten minutes. Is it slow, or does it wait for a task that never started?
-# Another one ends with a worse model than last week's. Is that chance, or has a worker read the wrong
-# rows? This notebook leads from eight symptoms to their causes.
+# A training run prints nothing for ten minutes. Is it slow, or does it wait for a task that never
+# started? Another one ends with a worse model than last week's. Is that chance, or has a worker read the
+# wrong rows? You will be able to go from eight such symptoms to their causes, each by one check. The last
+# program of this notebook trains on when you kill a worker, and then the ps.
 #
 # After this notebook you can:
 # - name the first check for each symptom, and the mistake that it points to;
@@ -45,7 +46,7 @@ x, y, x_test, y_test = course.load()
 # %% [markdown]
 # ## Mistake 17: a wait without a deadline
 # A worker takes its rows from a queue that nobody fills. By default `session.run` would wait for ever. Two
-# limits exist, one for all calls of a session and one for a single call. (`attempt` returns what a call gives, or the name of its error.)
+# limits exist, one for all calls of a session and one for a single call.
 
 # %%
 with tf.Graph().as_default():
@@ -66,7 +67,8 @@ with tf.Graph().as_default():
 #
 # ## Mistake 20: the checkpoint of another model
 # A run continues from its folder, with another model: once the names of its variables have changed, once
-# the width of its hidden layer, from 32 to 64.
+# the width of its hidden layer, from 32 to 64. `use` (folded) restores if there is a checkpoint, trains
+# and tests.
 
 
 # %% jupyter={"source_hidden": true}
@@ -81,7 +83,6 @@ def network(prefix, hidden):
     ]
 
 
-# %%
 def use(prefix, hidden, updates, path="checkpoints"):
     """Restores if there is something to restore, trains and tests."""
     with tf.Graph().as_default():
@@ -196,33 +197,25 @@ for name, take_ticket in {"read, then add": False, "tickets": True}.items():
 # %%writefile train.py
 """One task: python train.py CHECKPOINT_DIR UPDATES. It prints each ticket that it has used."""
 
-import json
-import os
 import sys
 import time
 
 import course
 import tensorflow.compat.v1 as tf
 
-tf.disable_v2_behavior()
-tf.enable_resource_variables()
 checkpoint_dir, updates = sys.argv[1], int(sys.argv[2])
-config = json.loads(os.environ["TF_CONFIG"])
-cluster, job, k = config["cluster"], config["task"]["type"], config["task"]["index"]
-device = "/job:%s/task:%d" % (job, k)
-
-# Mistake 17: every call has a deadline, and nobody waits for another worker
-options = tf.ConfigProto(device_filters=["/job:ps", device], operation_timeout_in_ms=60_000)
-server = tf.train.Server(cluster, job_name=job, task_index=k, config=options)
-if job == "ps":
+task = course.task()
+k, n, server = task.k, task.n, task.server
+# Mistake 17: task.limits give every call a deadline, and nobody waits for another worker
+options = task.limits
+if task.job == "ps":
     server.join()
 
 x, y, _, _ = course.load()
 # Mistake 21: every n-th row is this worker's
-n = len(cluster["worker"])
 x, y = x[k::n], y[k::n]
 
-with tf.device(tf.train.replica_device_setter(cluster=cluster, worker_device=device)):
+with tf.device(tf.train.replica_device_setter(cluster=task.cluster, worker_device=task.me)):
     step, w = tf.train.get_or_create_global_step(), course.variables()
     # Mistake 23: each number once; after the last one the block below ends
     ticket = tf.count_up_to(step, updates)

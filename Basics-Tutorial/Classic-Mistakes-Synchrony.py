@@ -10,10 +10,11 @@
 
 # %% [markdown]
 # # Classic mistakes: synchrony
-# Synchronous training makes one promise: all workers compute at the same `w`, and each counts once.
-# No error message tells you when it is broken; the accuracy is a little lower than it could be, or
-# the program hangs at the end of an epoch. Here are eight ways to break it and to fix it. Five of them
-# concern every framework, and a number shows the damage; three need a parameter server.
+# Two workers train in step, and the model that they save recognises 97% of one scanner's images and 56%
+# of the other's. Synchronous training promises that all workers compute at the same `w`, and that each
+# counts once; no error message tells you when the promise is broken. You will be able to find eight ways
+# to break it, each by a number or by a hang. Five of them concern every framework; three need a parameter
+# server.
 #
 # After this notebook you can:
 # - let all workers start from one `w`, and go through an epoch without a hang;
@@ -83,7 +84,7 @@ for number in range(101):
 assert apart > 1
 
 # %% [markdown]
-# The mean gradient moves both equally, so they keep their distance for ever. **Corrected:** worker
+# The mean gradient moves both equally, so they keep their distance for ever. **Fixed:** worker
 # 0 sends its values to all before the first step, a *broadcast*, as DDP does.
 #
 # ## Mistake 10: shards of different sizes
@@ -151,7 +152,7 @@ print("44 and 44 mini-batches:", epoch([44, 44]))
 
 # %% [markdown]
 # In its last step worker 0 waits for a worker that has finished: the usual hang at the end of an
-# epoch. **Corrected:** use the smallest number of steps that any worker has. Or let a worker that
+# epoch. **Fixed:** use the smallest number of steps that any worker has. Or let a worker that
 # has run out contribute zeros, as in DDP's `join`. By default `join` still divides by the number of
 # *all* workers, so the last steps are shorter; with `divide_by_initial_world_size=False` it divides by
 # those that still have data.
@@ -257,7 +258,7 @@ assert own[0][1] < 70 and min(shared[0]) > 90
 #
 # </details>
 #
-# **Corrected:** all-reduce the mean and the mean of squares in the forward pass (`SyncBatchNorm` in
+# **Fixed:** all-reduce the mean and the mean of squares in the forward pass (`SyncBatchNorm` in
 # PyTorch, `BatchNormalization(synchronized=True)` in Keras), or normalise each example by itself
 # (layer normalisation).
 #
@@ -282,7 +283,7 @@ for name, power in ("mean", 1), ("sum", 0), ("mean of a mean", 2):
 # %% [markdown]
 # With two and four workers the sum does no harm that you see, because it only raises a low learning
 # rate. With eight it fails. Clip the norm of the mean gradient, too, not each worker's. (Under ZeRO a
-# worker has only a part of it, so first all-reduce the sum of squares.) **Corrected:** compare one
+# worker has only a part of it, so first all-reduce the sum of squares.) **Fixed:** compare one
 # step of your workers with one step of one worker on all their examples. It must be equal, not
 # similar.
 #
@@ -332,22 +333,22 @@ for name, order_of_1 in ("equal orders: ", [0, 1, 2, 3]), ("another order:", [3,
 #
 # </details>
 #
-# **Corrected:** one fixed order on all workers, as DDP has. Compare the copies of `w` now and then
+# **Fixed:** one fixed order on all workers, as DDP has. Compare the copies of `w` now and then
 # (exercise 1).
 #
 # ## Mistakes 12, 15 and 16: with a parameter server
 # - **12, N gradients, from anyone.** `SyncReplicasOptimizer` counts gradients, not workers. In run A of
 #   [Synchronous-Replicas](Synchronous-Replicas.ipynb) the chief made each step alone, so `w` followed
-#   the data of one worker. **Corrected:** a slot for each worker, as in
+#   the data of one worker. **Fixed:** a slot for each worker, as in
 #   [Synchronous-SGD](../Synchronous-SGD/).
 # - **15, a token too many.** Each step puts as many tokens into the queue as there are workers. By
 #   default the hook itself puts N more there at the start. So workers go on before `w` has moved, and
-#   give a second gradient at the same `w`, which counts twice or is dropped as too old. **Corrected:**
+#   give a second gradient at the same `w`, which counts twice or is dropped as too old. **Fixed:**
 #   `make_session_run_hook(is_chief, num_tokens=0)`.
 # - **16, a count that is read too early.** [DynSGD](../DynSGD/) divides a step by its staleness plus
 #   one. Two workers have pulled `w` at 0, with the gradient −100 and lr 0.1, so the first push must
 #   move `w` by 10 and the second by 5. If both read the counter before the lock that keeps pushes apart,
-#   both find 0 and move `w` by 10. **Corrected:** count, step and increment stand under one lock.
+#   both find 0 and move `w` by 10. **Fixed:** count, step and increment stand under one lock.
 
 # %% [markdown]
 # ## Exercises

@@ -11,7 +11,9 @@
 # %% [markdown]
 # # Data and model parallelism
 # When one layer exceeds the memory of a GPU, or one mini-batch takes too long, you must cut the
-# model itself, between its layers or inside them. The wrong cut leaves most of your devices idle.
+# model itself, between its layers or inside them. The wrong cut leaves most of your devices idle: three
+# stages that take turns are idle for two thirds of the time. You will be able to bring this below a
+# tenth, and to say which cut must stay inside a machine.
 #
 # After this notebook you can:
 # - say what data, pipeline and tensor parallelism store and send;
@@ -20,7 +22,7 @@
 # - cut two layers as Megatron-LM does, with one all-reduce forward and one backward.
 #
 # **Before it:** [Ring-AllReduce](Ring-AllReduce.ipynb),
-# [From-Here-to-DDP-and-FSDP](From-Here-to-DDP-and-FSDP.ipynb). **Time:** 45 minutes.
+# [From-Here-to-DDP-and-FSDP](From-Here-to-DDP-and-FSDP.ipynb). **Time:** 40 minutes.
 
 # %% [markdown]
 # ## Three ways to divide one step
@@ -28,8 +30,9 @@
 #
 # ![Two layers W1 and W2, a batch X, and two devices in each of three cases. Data parallelism: each device has half of the rows of X and a copy of both matrices; they exchange gradients as large as w. Layers in two places: device 0 has X and W1, device 1 has W2; h and its gradient cross. Tensor parallelism: both have X, each has half of the columns of W1 and half of the rows of W2; they exchange and add partial sums.](../docs/figures/parallelism.svg)
 #
-# The second and third are both *model parallelism*. All must give the update of one device, here
-# for the digits' network and 64 examples.
+# The second and third are both *model parallelism*. All must give the update of one device, here for the
+# digits' network and 64 examples. A folded cell computes this update, `ONE_DEVICE`, and defines
+# `gradient(w, rows_x, rows_y)`.
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
@@ -41,7 +44,7 @@ from course import BLUE, GRAY, GREEN, ORANGE, PURPLE, new_cluster, show
 
 course.begin()
 
-# %%
+# %% jupyter={"source_hidden": true}
 x, y, _, _ = course.load()
 X, labels, LR = x[:64], y[:64], 0.2
 FIRST = list(course.first_values().values())  # W1, b1, W2, b2
@@ -63,7 +66,6 @@ def close(one, other):
 g_whole = gradient(FIRST, X, labels)
 ONE_DEVICE = [v - LR * d for v, d in zip(FIRST, g_whole)]  # what all others must reach
 
-# %% jupyter={"source_hidden": true}
 cluster = new_cluster(worker=2)
 server = [tf.train.Server(cluster, job_name="worker", task_index=k) for k in range(2)]
 WORKER = ["/job:worker/task:%d" % k for k in range(2)]
@@ -74,8 +76,8 @@ WORKER = ["/job:worker/task:%d" % k for k in range(2)]
 #
 # $$h = \mathrm{relu}(X W_1 + b_1) \text{ on worker 0}, \qquad \mathrm{loss}(h W_2 + b_2) \text{ on worker 1}$$
 #
-# TensorFlow itself sends a tensor to the device that needs it.
-# `colocate_gradients_with_ops` computes each gradient on the device of its forward op.
+# TensorFlow sends a tensor to the device that needs it. `colocate_gradients_with_ops` computes each
+# gradient on the device of its forward op.
 
 # %%
 with tf.Graph().as_default(), tf.Session(server[0].target) as session:
@@ -115,13 +117,12 @@ for (source, target), size in sorted(sent.items()):
 # ```
 #
 # The activations $h$ go forward, 32 numbers of 4 bytes for each of 64 examples, and the gradient of
-# the loss at $h$ comes back. Both grow with the examples and with the width where you cut, not with the
-# parameters. Data parallelism sends a gradient as large as `w`, 9,640 bytes, however many examples
-# there are.
+# the loss at $h$ comes back. Both grow with the examples and the width, not with the parameters. Data
+# parallelism sends 9,640 bytes, as many as `w` has, however many examples there are.
 #
 # </details>
 #
-# But only one worker computes at a time, so you have gained memory, not speed.
+# But the workers take turns: you have gained memory, not speed.
 #
 # ## Pipelines
 # GPipe (Huang et al. 2019) cuts the batch into $M$ *micro-batches*. While *stage* 1 (the layers of
@@ -130,10 +131,9 @@ for (source, target), size in sorted(sent.items()):
 # ![Schedules of three stages and five micro-batches; a backward pass takes twice as long as a forward one. Sequential: one stage works at a time, 67% idle. GPipe: all forward passes, then all backward passes, 29% idle. 1F1B: the two in turn, also 29% idle, but stage 0 stores the activations of three micro-batches at most instead of five.](../docs/figures/pipeline.svg)
 #
 # `w` moves only after a *flush*, when all micro-batches have passed, by the mean of their
-# gradients. They are equally large, so the update does not depend on $M$ (nor on the number of
-# replicas):
+# gradients. They are equally large, so the update does not depend on $M$:
 
-# %%
+# %% jupyter={"source_hidden": true}
 for M in 1, 4, 16:
     parts = [gradient(FIRST, *rows) for rows in zip(np.split(X, M), np.split(labels, M))]
     mean = [sum(of_all) / M for of_all in zip(*parts)]
@@ -141,10 +141,10 @@ for M in 1, 4, 16:
     assert close(mean, g_whole)
 
 # %% [markdown]
-# The gaps at both ends are the *bubble*. We simulate $K$ stages: a forward pass takes one unit of
-# time, a backward pass two, messages none. Besides the figure's schedules we try *zero bubble* (Qi
-# et al. 2024). It cuts a backward pass into two passes: B, the gradient of the activations, for
-# which the stage before waits, and W, that of the weights.
+# The gaps at both ends are the *bubble*. A folded `simulate` runs $K$ stages: a forward pass takes one
+# unit of time, a backward pass two, messages none. We also try *zero bubble* (Qi et al. 2024). It cuts a
+# backward pass into B, the gradient of the activations, for which the stage before waits, and W, that of
+# the weights.
 
 
 # %%
@@ -170,6 +170,7 @@ def zero_bubble(k, K, M):
     return order + [("W", m) for m in range(max(M - k, 0), M)]
 
 
+# %% jupyter={"source_hidden": true}
 def simulate(schedule, K, M):
     """Returns the idle share, and how many micro-batches' activations stage 0 stores at most."""
     waiting = [schedule(k, K, M) for k in range(K)]
@@ -207,9 +208,9 @@ for schedule in gpipe, one_f_one_b, zero_bubble:
 # zero_bubble   7.7% idle, stage 0 stores  4
 # ```
 #
-# It is 3/15 for both: a stage must wait for the first micro-batch and for the last gradient.
-# 1F1B saves memory, because at most $K$ micro-batches are under way. With W in the gaps, as in the
-# paper's ZB-H1, a third of the bubble remains; ZB-H2 removes nearly all, for about twice the activations.
+# It is 3/15 for both: a stage waits for the first micro-batch and for the last gradient. 1F1B saves
+# memory, because at most $K$ micro-batches are under way. With W in the gaps, as in the paper's ZB-H1, a
+# third of the bubble remains; ZB-H2 removes nearly all, for about twice the activations.
 #
 # </details>
 #
@@ -251,14 +252,13 @@ for K, M in (3, 6), (4, 12), (8, 16):
     assert simulate(zero_bubble, K, M)[1] == simulate(one_f_one_b, K, M)[1] == K
 
 # %% [markdown]
-# $M$ should be much larger than $K$, but small micro-batches use a device badly, so the
-# [measured pipeline](../Measurements/Pipeline/) has a best $M$.
+# $M$ should be much larger than $K$, but small micro-batches use a device badly, so there is a best $M$
+# ([Pipeline](../Measurements/Pipeline/)).
 #
-# **PipeDream** (Narayanan et al. 2019) is 1F1B without a bubble, because it never flushes (with a
-# flush, as above, 1F1B is *PipeDream-Flush*): a stage updates its
-# part of `w` as soon as a gradient arrives, while other mini-batches are on their way. So stage $k$
-# computes $K - 1 - k$ updates behind, which is [staleness](Stale-Gradients.ipynb) inside one model.
-# *Weight stashing* keeps the version of a forward pass for its backward pass.
+# **PipeDream** (Narayanan et al. 2019) is 1F1B without a bubble, because it never flushes: a stage
+# updates its part of `w` as soon as a gradient arrives, while other mini-batches are on their way. So
+# stage $k$ computes $K - 1 - k$ updates behind, which is [staleness](Stale-Gradients.ipynb) inside one
+# model. *Weight stashing* keeps the version of a forward pass for its backward pass.
 #
 # ## Tensor parallelism: cut inside the layers
 # Megatron-LM (Shoeybi et al. 2019) cuts two layers, the first by columns $U_k$ of $W_1$, the second
@@ -269,7 +269,7 @@ for K, M in (3, 6), (4, 12), (8, 16):
 # ![Tensor parallelism of two layers on two devices. Device 0 has U_0 and V_0, device 1 the others. Forward: f, the identity, gives X to both; each computes H_k and H_k V_k; g, an all-reduce, adds these to Y. Backward: g is the identity; f is an all-reduce, which adds their parts of dX.](../docs/figures/tensor.svg)
 #
 # Device $k$ computes those columns $H_k$ of the hidden layer that its rows $V_k$ need, so nothing
-# crosses between the layers. Backward, only the gradient of the input is a sum over both devices.
+# crosses between the layers.
 
 # %%
 W1, b1, W2, b2 = FIRST
@@ -309,8 +309,7 @@ separate = sum(np.maximum(part + b1 / 2, 0) for part in half_sums)
 assert not np.allclose(separate, np.hstack(H), atol=1e-5)
 
 # %% [markdown]
-# If you cut $W_1$ by rows, relu needs a further all-reduce before it. Devices can share the heads
-# of an attention in the same way.
+# If you cut $W_1$ by rows, relu needs an all-reduce before it. Attention is cut by its heads.
 #
 # ## What each of them costs
 # A model has $L$ layers of $d \times d$, and the batch $B$ examples (in a language model, tokens).
@@ -327,7 +326,7 @@ assert not np.allclose(separate, np.hstack(H), atol=1e-5)
 # about 300 · 10¹² operations a second, 300 GB/s inside its machine and 25 outside. Numbers of 2
 # bytes double the column:
 
-# %%
+# %% jupyter={"source_hidden": true}
 for network, rate in ("inside a machine", 300e9), ("between machines", 25e9):
     print("%s: %6d operations while a byte is sent" % (network, 300e12 / rate))
 print("tensor parallelism, d = 8192, n = 8: offers %d" % (2 * 3 / 4 * 8192 / 8))
@@ -347,7 +346,7 @@ print("a pipeline, d = 8192, L = 80, K = 8: offers %d" % (2 * 3 / 4 * 80 * 8192 
 # ## Exercises
 
 # %% [markdown]
-# **1. How many micro-batches?** ★☆☆ Pencil and paper: how many micro-batches $M$ keep eight stages
+# **1. How many micro-batches?** ★☆☆ On paper: how many micro-batches $M$ keep eight stages
 # idle for less than 10% of the time? How many does stage 0 then store with GPipe and with 1F1B?
 #
 # <details><summary>Hint</summary>

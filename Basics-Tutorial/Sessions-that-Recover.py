@@ -12,9 +12,10 @@
 # # Sessions that recover, and their hooks
 # On thousands of machines one dies every few hours
 # ([Send-Less-Fail-Less](Send-Less-Fail-Less.ipynb)). TensorFlow's MonitoredSession goes on after such a
-# loss, but not always from where it was, and it raises no error. Around each `run` it calls *hooks*,
-# which save, test and stop. It is no longer developed: read this notebook if you keep programs of
-# TensorFlow 1, or write their heirs.
+# loss, but not always from where it was: here one run goes on from step 101 of 120, another from step 1,
+# and neither raises an error. You will be able to say which, and to write *hooks*, which it calls around
+# each `run`, that refuse, test and stop. It is no longer developed: read this notebook if you keep
+# programs of TensorFlow 1, or write their heirs.
 #
 # After this notebook you can:
 # - say what is lost when a ps, the chief or a worker dies, and what the other tasks do;
@@ -25,7 +26,7 @@
 # - say who deletes which checkpoints.
 #
 # **Before it:** [Sessions](Sessions.ipynb), [Synchronous-Replicas](Synchronous-Replicas.ipynb).
-# **Time:** 55 minutes.
+# **Time:** 50 minutes.
 
 # %% [markdown]
 # ## Who holds what
@@ -41,17 +42,17 @@
 # ![Three timelines after a task was killed. A worker: the others train on, and it is back after some seconds. The chief: the others train on, and nobody saves meanwhile. A ps: no update for some seconds, then all go on from the last checkpoint, and some updates are lost.](../docs/figures/failures.svg)
 #
 # ## A new session when one is lost
-# A MonitoredSession holds a session and its creator. A `run` can end in four ways:
+# A MonitoredSession holds a session and its creator. (`MonitoredTrainingSession` makes one, with the usual
+# hooks.) A `run` can end in four ways:
 #
 # ![A creator makes a session, and run uses it, with hooks around it. A result goes to your loop. OutOfRange ends the block. Aborted or Unavailable means that a task was lost: the creator makes a new session, and the run is repeated. Any other error is raised in your loop.](../docs/figures/recover.svg)
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
 import course
-import matplotlib.pyplot as plt
 import numpy as np
 import tensorflow.compat.v1 as tf
-from course import BLUE, GRAY, RED, new_cluster, show, start
+from course import new_cluster, start
 
 course.begin()
 x, y, x_test, y_test = course.load()
@@ -147,14 +148,12 @@ chiefs = {
     "without checkpoints": open_session(0, "without"),
     "with checkpoints": open_session(0, "with", checkpoint_dir="saved"),
 }
-steps, losses = [{name: [] for name in chiefs} for _ in range(2)]
+steps = {name: [] for name in chiefs}
 for call in range(200):
     if call == 120:
         replace_ps()
-    for name, (loss, update, chief) in chiefs.items():
-        loss_now, step_now = chief.run([loss, update])
-        losses[name].append(loss_now)
-        steps[name].append(int(step_now))
+    for name, (_, update, chief) in chiefs.items():
+        steps[name].append(int(chief.run(update)))
 
 for name, (_, _, chief) in chiefs.items():
     print(
@@ -173,91 +172,19 @@ for name, (_, _, chief) in chiefs.items():
 #
 # Neither gives an error. With checkpoints the chief restored step 100, and makes 20 updates again.
 # Without them it *initialised the variables again* on the new ps: 120 updates are gone, and only the
-# step and the loss betray it.
+# step and a jump of the loss betray it. Exercise 1 turns this silence into an error.
 #
 # </details>
 
 # %% jupyter={"source_hidden": true}
 assert [steps[name][120] for name in chiefs] == [1, 101]
-figure, axes = plt.subplots(2, 1, figsize=(7, 5), sharex=True)
-for name, color in zip(chiefs, [RED, BLUE]):
-    for part in slice(0, 120), slice(120, 200):
-        both = part.start == 0 and name == "with checkpoints"
-        look = {"color": GRAY if both else color, "linewidth": 2.5}
-        if part.start == 120 or both:
-            axes[0].plot(range(200)[part], steps[name][part], **look)
-            axes[1].plot(range(200)[part], losses[name][part], **{**look, "linewidth": 1.2})
-axes[0].hlines([50, 100, 150], 0, 200, color=GRAY, linestyle=":", linewidth=1)
-axes[0].text(203, 150, "saved at\n50, 100, 150", color=GRAY, va="top")
-axes[0].text(203, 183, "with checkpoints", color=BLUE, va="center")
-axes[0].text(203, 80, "without", color=RED, va="center")
-axes[0].text(42, 78, "both", color=GRAY, ha="left", va="center")
-axes[1].text(60, 0.85, "both", color=GRAY, ha="left", va="center")
-for each in axes:
-    each.axvline(119.5, color="black", linestyle="--", linewidth=1)
-axes[0].text(117, 190, "the ps is replaced", ha="right", va="center")
-axes[0].set(ylabel="global step", xlim=(0, 200), ylim=(0, 205))
-axes[1].set(xlabel="calls of run", ylabel="loss of the mini-batch", ylim=(0, None))
-show(
-    figure,
-    "Above, the global step against the calls of run. It rises to 120 for both until the ps is "
-    "replaced. With checkpoints it goes on from 101, without from 1. Below, the loss: with "
-    "checkpoints it stays low, without it jumps back to its first value.",
-)
 
 # %% [markdown]
-# The run without checkpoints would recover, and you might blame the learning rate for the jump.
-# Exercise 1 turns this silence into an error.
-#
 # With checkpoints the global step goes *back*: a learning-rate schedule repeats a part, and two lines of
 # your log have the same step. A checkpoint does not hold the place in the data: draw mini-batches by the
 # step, as here, or save the iterator's state.
 #
-# ## Which errors count as a loss?
-# The folded cell raises each error once, in place of a run, and counts the sessions:
-
-
-# %% jupyter={"source_hidden": true}
-class CountingCreator(tf.train.ChiefSessionCreator):
-    """It makes the chief's session and counts how often."""
-
-    calls = 0
-
-    def create_session(self):
-        self.calls += 1
-        return super().create_session()
-
-
-class RaiseOnce(tf.train.SessionRunHook):
-    """It raises an error in place of one of the runs."""
-
-    def __init__(self, kind, at=1):
-        self.kind, self.at, self.runs = kind, at, 0
-
-    def before_run(self, run_context):
-        self.runs += 1
-        if self.runs == self.at:
-            raise self.kind(None, None, "raised by a hook")
-
-
-for kind in (
-    tf.errors.UnavailableError,
-    tf.errors.AbortedError,
-    tf.errors.OutOfRangeError,
-    tf.errors.DeadlineExceededError,
-    tf.errors.InvalidArgumentError,
-):
-    with tf.Graph().as_default():
-        one = tf.constant(1)
-        creator, outcome = CountingCreator(), "the block ends, no result"
-        try:
-            with tf.train.MonitoredSession(creator, [RaiseOnce(kind)]) as session:
-                outcome = "result %d" % session.run(one)
-        except tf.errors.OpError:
-            outcome = "the error reaches the loop"
-    print("%-22s %-28s sessions made: %d" % (kind.__name__, outcome, creator.calls))
-
-# %% [markdown]
+# ## A slow ps is not a lost one
 # `operation_timeout_in_ms` raises `DeadlineExceededError`, so a MonitoredSession does *not* recover when a
 # ps is alive and merely slow. Choose a limit that is longer than any pause that you want to survive.
 #
@@ -289,10 +216,6 @@ print("the worker's next one is: ", worker.run(workers_update))
 # would be all.
 #
 # ## A creator that does better
-# These parts stand behind MonitoredTrainingSession:
-#
-# ![Nested boxes. MonitoredTrainingSession makes a MonitoredSession, which calls hooks around each run and asks its creator for a new session whenever one is lost. The creator, for a chief or for a worker, has a Scaffold with the init op and the Saver, and a SessionManager, which on the chief makes or restores the model, and elsewhere waits for it.](../docs/figures/monitored.svg)
-#
 # With the folded creator of our own, the chief makes or restores the model only if
 # `scaffold.ready_for_local_init_op` names variables without a value. The others look every 0.02 seconds:
 
@@ -344,8 +267,7 @@ assert after == before + 1
 # | `end` | `on_train_end` | a last test, a last file; the session is still open |
 #
 # TensorFlow fetches what `before_run` asks for in the *same* call of `session.run` as your loop's own
-# tensors, and gives it to `after_run`. (A count that a hook keeps survives the loss of a session, and
-# then no longer agrees with `step`.)
+# tensors, and gives it to `after_run`.
 
 
 # %% jupyter={"source_hidden": true}
@@ -483,9 +405,9 @@ assert all(np.isnan(losses[-1]) and np.isnan(sizes[-1]) for losses, sizes in run
 # the last checkpoint.
 #
 # The hook comes one update late, and lets `inf` pass. To stop *before* the update, make it depend on
-# `tf.check_numerics`, which fails on NaN and `inf`.
+# `tf.check_numerics(value, message)` of the loss and of each gradient, which fails on NaN and `inf`:
 
-# %%
+# %% jupyter={"source_hidden": true}
 with tf.Graph().as_default():
     step, w, loss, _ = local_model(spoilt=39)
     gradients = tf.gradients(loss, w)
@@ -505,8 +427,7 @@ with tf.Graph().as_default():
 # %% [markdown]
 # ## Who deletes what
 # A `Saver` keeps its last five checkpoints (`max_to_keep=5`) and deletes older ones. Which are *its own*,
-# when a run continues? `MonitoredTrainingSession`, a MonitoredSession with the usual hooks, restores and
-# saves with one and the same `Saver`. In `train` below, the session's creator restores, and a
+# when a run continues? `MonitoredTrainingSession` restores and saves with one and the same `Saver`. In `train` below, the session's creator restores, and a
 # `CheckpointSaverHook` with a `Saver` of its own saves.
 
 
@@ -544,10 +465,9 @@ def monitored_training(path, updates, keep=5):
 
 
 # %% [markdown]
-# **Predict:** a first run saves at 0, 10, 20 and 30. The second one continues it, and saves at 30, 40, 50
-# and 60. Which of the first run's checkpoints are still there after each of these three second runs?
+# A first run saves at 0, 10, 20 and 30. The second one continues it, and saves at 30, 40, 50 and 60:
 
-# %% tags=["predicted"]
+# %%
 ways = {
     "MonitoredTrainingSession": lambda path: monitored_training(path, 30),
     "the same, max_to_keep=None": lambda path: monitored_training(path, 30, keep=None),
@@ -562,23 +482,13 @@ for number, (name, second_run) in enumerate(ways.items()):
     print("%-27s %s" % (name, left[name]))
 
 # %% [markdown]
-# <details><summary>Answer</summary>
-#
-# ```text
-# MonitoredTrainingSession    [20, 30, 40, 50, 60]
-# the same, max_to_keep=None  [0, 10, 20, 30, 40, 50, 60]
-# a Saver of the hook's own   [0, 10, 20, 30, 40, 50, 60]
-# ```
-#
 # When `MonitoredTrainingSession` restores, its `Saver` takes the first run's list from the file
 # `checkpoint`, and counts those checkpoints as its own: a longer second run deletes all of them. A `Saver`
 # of the hook's own knows only what it has written itself, so nobody ever deletes the older files, and the
 # disk fills.
-#
-# </details>
 
 # %% jupyter={"source_hidden": true}
-# The answer, checked.
+# The text, checked.
 assert list(left.values()) == [[20, 30, 40, 50, 60]] + 2 * [[0, 10, 20, 30, 40, 50, 60]]
 
 # %% [markdown]
@@ -598,6 +508,18 @@ assert list(left.values()) == [[20, 30, 40, 50, 60]] + 2 * [[0, 10, 20, 30, 40, 
 
 
 # %% jupyter={"source_hidden": true}
+class RaiseOnce(tf.train.SessionRunHook):
+    """It raises an error in place of one of the runs."""
+
+    def __init__(self, kind, at=1):
+        self.kind, self.at, self.runs = kind, at, 0
+
+    def before_run(self, run_context):
+        self.runs += 1
+        if self.runs == self.at:
+            raise self.kind(None, None, "raised by a hook")
+
+
 @course.exercise
 def check_1(answer):
     """What is wrong in words, or None."""

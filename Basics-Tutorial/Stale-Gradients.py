@@ -13,8 +13,9 @@
 # When gradients take random times, eight workers that wait for nobody compute nearly eight times as
 # many mini-batches per second as one. Eight that wait for each other compute only three times as many
 # ([Scaling](../Measurements/Scaling/)). What does the speed cost? While one worker computes, the
-# others move the shared parameters, so its gradient belongs to parameters that no longer exist. Here
-# you see what such a *stale* gradient does: on a loss with one parameter, then on the digits.
+# others move the shared parameters, so its gradient belongs to parameters that no longer exist. You will
+# be able to name the price of such *stale* gradients: with eight equal workers about an eighth of the
+# learning rate that one worker can use.
 #
 # After this notebook you can:
 # - compute the staleness of each push, for any order of pulls and pushes;
@@ -104,7 +105,7 @@ report(play(BOTH_PULL, lr=0.8))
 # ```
 #
 # Farther away, and on the other side. Worker 1's gradient is right for its copy, 4, but it is
-# subtracted from 0.8. Two gradients from the same point are one step of twice the length.
+# subtracted from 0.8.
 #
 # </details>
 #
@@ -210,9 +211,9 @@ print("taking turns: largest |w| of the last 6 is %.2f" % abs(in_turns[-6:]).max
 # learning rate that is good for one worker can be too large for two.*
 #
 # Real workers race, and many of their pushes are not stale at all. Whatever the order, the *mean* of
-# `tau` is at most n − 1. For when one worker's update moves `w`, it adds 1 to `tau` of those pushes
-# that have pulled and not yet arrived. Each of the n − 1 others has at most one such push, so an update
-# adds at most n − 1 in all. A single `tau` has no limit, because a worker may sleep after its pull.
+# `tau` is at most n − 1: an update adds 1 to the `tau` of each worker that has pulled and not yet pushed,
+# and there are at most n − 1 others. A single `tau` has no limit, because a worker may sleep after its
+# pull.
 
 # %% jupyter={"source_hidden": true}
 # The answer, checked.
@@ -258,8 +259,8 @@ assert abs(dynsgd_in_turns[-1]) < 0.1
 
 # %% [markdown]
 # The stale push still passes the minimum, but only as far as −0.8. With two workers taking turns at
-# the rate of 1.2, with which HogWild diverged, `w` converges. There every push is equally stale, so you could have halved the
-# rate yourself.
+# the rate of 1.2, with which HogWild diverged, `w` converges. (There every push is equally stale, so you
+# could have halved the rate yourself.)
 #
 # **A staleness that lies.** A push takes its ticket first and moves `w` a moment later. What if
 # another worker pulls in between?
@@ -312,6 +313,25 @@ def train(taus, rates, factor=lambda tau: 1.0):
     return np.where(np.isfinite(found), found, np.inf)
 
 
+# %% jupyter={"source_hidden": true}
+def table(losses):
+    """Prints the best rates; returns {case: medians of five} and {case: the best rate}."""
+    medians = {case: np.median(of_case, axis=1) for case, of_case in losses.items()}
+    best = {case: rates[np.argmin(of_case)] for case, of_case in medians.items()}
+    names = {
+        1: "one worker",
+        "HogWild": "fast and slow, HogWild",
+        "DynSGD": "fast and slow, DynSGD",
+    }
+    print("%36s  loss: median (range)" % "best rate")
+    for case, of_case in losses.items():
+        name = "%d equal workers" % case if case in (2, 4, 8) else names.get(case, case)
+        of_best = of_case[np.argmin(medians[case])]
+        spread = np.median(of_best), of_best.min(), of_best.max()
+        print("%-27s %8.2f  %11.2f (%.2f to %.2f)" % (name, best[case], *spread))
+    return medians, best
+
+
 # %% [markdown]
 # 300 updates at each of seven learning rates, in two kinds of clusters:
 # - **equal workers**: 1, 2, 4 or 8 taking turns, so each push has staleness 0, 1, 3 or 7;
@@ -329,15 +349,7 @@ losses = {n: train([n - 1] * 300, rates) for n in (1, 2, 4, 8)}
 losses["HogWild"] = train(UNEQUAL, rates)
 losses["DynSGD"] = train(UNEQUAL, rates, dynsgd_factor)
 losses["the fast one alone"] = train([0] * 150, rates)
-medians = {case: np.median(of_case, axis=1) for case, of_case in losses.items()}
-best = {case: rates[np.argmin(of_case)] for case, of_case in medians.items()}
-names = {1: "one worker", "HogWild": "fast and slow, HogWild", "DynSGD": "fast and slow, DynSGD"}
-print("%36s  loss: median (range)" % "best rate")
-for case, of_case in losses.items():
-    name = "%d equal workers" % case if case in (2, 4, 8) else names.get(case, case)
-    of_best = of_case[np.argmin(medians[case])]
-    spread = np.median(of_best), of_best.min(), of_best.max()
-    print("%-27s %8.2f  %11.2f (%.2f to %.2f)" % (name, best[case], *spread))
+medians, best = table(losses)
 
 # %% [markdown]
 # <details><summary>Answer</summary>
@@ -434,8 +446,8 @@ for n, s in (2, 0), (2, 1), (2, 2), (3, 1):
 
 # %% [markdown]
 # ## Exercises
-# **1. The largest rate.** ★★★ Up to which learning rate do n workers taking turns still converge on the bowl?
-# Find it with `play` and a bisection, or derive a formula.
+# **1. The largest rate.** ★★★ Up to which learning rate do n workers taking turns still converge on the
+# bowl? Find it with `play` and a bisection, or derive a formula.
 #
 # <details><summary>Hint</summary>
 #

@@ -12,11 +12,12 @@
 # # Synchronous replicas
 # Nearly all large models are trained synchronously today: all workers compute a gradient at the same
 # `w`, and `w` moves by their mean. So n workers do what one does with an n times larger mini-batch,
-# except in batch normalisation and dropout. PyTorch's DDP and FSDP and TensorFlow's
-# `MultiWorkerMirroredStrategy`, which come later, work like this.
+# except in batch normalisation and dropout.
 #
-# The price is waiting: one slow machine among eight can cost most of the throughput. And TensorFlow's
-# `SyncReplicasOptimizer` guarantees less than its name says.
+# The price is waiting: one slow machine among eight can cost three quarters of the throughput, and one
+# spare machine wins nearly all of it back. You will be able to compute both for machines of your own, and
+# see that TensorFlow's `SyncReplicasOptimizer` guarantees less than its name says: its chief can make each
+# "synchronous" step alone.
 #
 # After this notebook you can:
 # - write a synchronous worker with `SyncReplicasOptimizer`;
@@ -33,16 +34,16 @@
 # each worker k:   g_k = gradient of its own mini-batch, all at the same w
 # together:        w <- w - lr * (g_0 + ... + g_(n-1)) / n
 # ```
-# With $B$ examples in each mini-batch, the mean of $n$ gradients is the gradient of all $nB$.
 #
-# ## A plain worker
+# ## A worker
 # `tf.train.SyncReplicasOptimizer` wraps another optimizer. It puts two things on the ps: an
 # *accumulator* for each variable, which gathers gradients, and one queue of *tokens*.
 #
 # ![Workers send gradients with their step to an accumulator on the ps, which drops older ones. A thread of the chief takes the mean of N = 2 gradients, moves w from step 7 to step 8, and puts three tokens with the number 8 in one queue. Any worker may take any token.](../docs/figures/replicas.svg)
 #
-# `replicas_to_aggregate` is $N$, the number of gradients that a step waits for, and
-# `total_num_replicas` the number of workers. A `MonitoredTrainingSession` initialises the variables on
+# A worker that has given its gradient waits for a token, which contains the new step: the version of the
+# `w` that it pulls next. `replicas_to_aggregate` is $N$, the number of gradients that a step waits for,
+# and `total_num_replicas` the number of workers. A `MonitoredTrainingSession` initialises the variables on
 # the chief, lets the others wait for that, and calls *hooks* around each run: the chief's starts the
 # thread that makes the steps.
 
@@ -57,81 +58,57 @@ from course import BLUE, GRAY, ORANGE, PURPLE, RED, finish, new_cluster, show, s
 course.begin()
 
 # %%
-# %%writefile plain.py
-import json
-import os
+# %%writefile worker.py
+import sys
+import careful
 import course
 import tensorflow.compat.v1 as tf
 
-tf.logging.set_verbosity(tf.logging.ERROR)
-tf.disable_v2_behavior()
-tf.enable_resource_variables()
-config = json.loads(os.environ["TF_CONFIG"])
-cluster, k = config["cluster"], config["task"]["index"]
-me = "/job:worker/task:%d" % k
-server = tf.train.Server(cluster, job_name="worker", task_index=k)
-
-x, y, x_test, y_test = course.load()
-with tf.device(tf.train.replica_device_setter(cluster=cluster, worker_device=me)):
+num_tokens, updates = map(int, sys.argv[1:])
+task = course.task()
+task.limits.operation_timeout_in_ms = 20_000  # so long the chief's thread may wait at the end
+chief = task.k == 0
+x, y, _, _ = course.load()
+with tf.device(tf.train.replica_device_setter(cluster=task.cluster, worker_device=task.me)):
     w = course.variables()
     step = tf.train.get_or_create_global_step()
-    with tf.device(me):  # or it would be on the ps, shared by the workers
+    with tf.device(task.me):  # or it would be on the ps, shared by the workers
         number = tf.get_local_variable("number", initializer=tf.constant(0, tf.int64))
-    loss = course.loss(w, *course.batch(x, y, number.assign_add(1), worker=k))
+    loss = course.loss(w, *course.batch(x, y, number.assign_add(1), worker=task.k))
     optimizer = tf.train.SyncReplicasOptimizer(
         tf.train.GradientDescentOptimizer(0.2), replicas_to_aggregate=2, total_num_replicas=2
     )
     train = optimizer.minimize(loss, global_step=step)
-hook = optimizer.make_session_run_hook(k == 0, num_tokens=0)
+hooks = [optimizer.make_session_run_hook(chief, num_tokens), careful.EndOptimizer()]
 
-with tf.train.MonitoredTrainingSession(server.target, k == 0, hooks=[hook]) as session:
-    done = 0
-    while done < 100:
-        session.run(train)  # gives a gradient, waits for a token
-        done = session.run(step)
+careful.wait_for_chief(task)
+with tf.train.MonitoredTrainingSession(
+    task.server.target, chief, hooks=hooks, config=task.limits
+) as session:
+    calls = done = 0
+    while done < updates and careful.run(session, train, calls, task):
+        calls, done = calls + 1, session.run(step)
+print("worker %d: %d updates in %d calls" % (task.k, done, calls))
 
 # %% [markdown]
-# This program trains, but can wait for ever: for a task that never starts, for a worker that has died,
-# or at its end for more gradients. The folded cell writes `worker.py`, which does not: it has device
-# filters and time limits, looks for the variables ten times a second, and stops the chief's thread
-# before it closes. (A whole program: [Synchronous-SGD](../Synchronous-SGD/).)
+# `run` gives a gradient, and waits for a token. By itself such a program can wait for ever: for a task that
+# never starts, for a worker that has died, or at its end for more gradients. The folded `careful.py`
+# prevents this: a time limit for each call, a look at the variables ten times a second, and an end of the
+# chief's thread before its session closes. (A whole program: [Synchronous-SGD](../Synchronous-SGD/).)
 
 # %% jupyter={"source_hidden": true}
-# %%writefile worker.py
-import json
-import os
-import sys
+# %%writefile careful.py
 import time
-import course
 import tensorflow.compat.v1 as tf
 
-tf.logging.set_verbosity(tf.logging.ERROR)
-tf.disable_v2_behavior()
-tf.enable_resource_variables()
-config = json.loads(os.environ["TF_CONFIG"])
-cluster, k = config["cluster"], config["task"]["index"]
-me = "/job:worker/task:%d" % k
-num_tokens, updates = map(int, sys.argv[1:])
-filters = tf.ConfigProto(device_filters=["/job:ps", me], operation_timeout_in_ms=30_000)
-server = tf.train.Server(cluster, job_name="worker", task_index=k, config=filters)
 
-x, y, x_test, y_test = course.load()
-with tf.device(tf.train.replica_device_setter(cluster=cluster, worker_device=me)):
-    w = course.variables()
-    step = tf.train.get_or_create_global_step()
-    with tf.device(me):  # or it would be on the ps, shared by the workers
-        number = tf.get_local_variable("number", initializer=tf.constant(0, tf.int64))
-    loss = course.loss(w, *course.batch(x, y, number.assign_add(1), worker=k))
-    optimizer = tf.train.SyncReplicasOptimizer(
-        tf.train.GradientDescentOptimizer(0.2), replicas_to_aggregate=2, total_num_replicas=2
-    )
-    train = optimizer.minimize(loss, global_step=step)
-    missing = tf.report_uninitialized_variables(tf.global_variables())
-    missing.mark_used()  # or TensorFlow complains that the chief does not use it
-hook = optimizer.make_session_run_hook(k == 0, num_tokens=num_tokens)
-
-if k > 0:
-    with tf.Session(server.target, config=filters) as session:
+def wait_for_chief(task):
+    """Waits until the chief has initialised the variables; raises after 30 s."""
+    if task.k == 0:
+        return
+    with tf.device(task.me):
+        missing = tf.report_uninitialized_variables(tf.global_variables())
+    with tf.Session(task.server.target, config=task.limits) as session:
         began = time.monotonic()
         while len(session.run(missing)):
             assert time.monotonic() < began + 30, "the chief has not initialised the variables"
@@ -147,21 +124,16 @@ class EndOptimizer(tf.train.SessionRunHook):
         session.close()
 
 
-hooks = [hook, EndOptimizer()]
-with tf.train.MonitoredTrainingSession(
-    server.target, k == 0, hooks=hooks, config=filters
-) as session:
-    calls = done = 0
-    while done < updates:
-        limit = tf.RunOptions(timeout_in_ms=2000) if calls else None  # the first waits longer
-        try:
-            session.run(train, options=limit)  # gives a gradient, waits for a token
-        except tf.errors.DeadlineExceededError as error:
-            print("worker %d: %s in call %d" % (k, type(error).__name__, calls + 1))
-            break
-        calls += 1
-        done = session.run(step)
-    print("worker %d: %d updates in %d calls" % (k, done, calls))
+def run(session, train, calls, task):
+    """Runs `train`, for 2 s at most, the first time longer; returns whether it was done."""
+    limit = tf.RunOptions(timeout_in_ms=2000) if calls else None
+    try:
+        session.run(train, options=limit)
+    except tf.errors.DeadlineExceededError as error:
+        print("worker %d: %s in call %d" % (task.k, type(error).__name__, calls + 1))
+        return False
+    return True
+
 
 # %% [markdown]
 # ## Two runs
@@ -233,9 +205,8 @@ with tf.Session() as session:
 # %% [markdown]
 # It drops them *silently*: `apply_grad` succeeds all the same.
 #
-# A worker that has given its gradient waits for a *token*, which contains the new step: the version
-# of the `w` that it pulls next. Here are both parts for three workers. Worker k has the gradient
-# $w - C_k$, so all three together have their minimum at 3, the mean of the $C_k$.
+# The folded cell has both parts for three workers, with one accumulator and one queue for all. Worker k has the gradient $w - C_k$ with $C$ = 1, 2 and 6, so all three together have
+# their minimum at 3, the mean of the $C_k$.
 
 
 # %% jupyter={"source_hidden": true}
@@ -256,7 +227,6 @@ class Steps:
         return self.session.run(self.next_token) if self.session.run(self.tokens_left) else None
 
 
-# %%
 C, LR = [1.0, 2.0, 6.0], 0.5
 
 
@@ -464,28 +434,11 @@ assert all(step == [0, 1] for step in whose)
 # that is always the last.
 #
 # ## What waiting costs
-# Let a gradient take 70 ms on average, with exponential times. The rate of asynchronous workers grows
-# with $n$, because none waits; a synchronous step waits for the longest of $n$ times:
-
-# %% jupyter={"source_hidden": true}
-counts = np.arange(1, 17)
-longest = 0.07 * np.cumsum(1 / counts)  # seconds, the mean longest of n exponential times
-figure, axes = plt.subplots(figsize=(7, 2.8), layout="constrained")
-axes.plot(counts, counts / 0.07, "o-", color=BLUE, label="nobody waits")
-axes.plot(counts, counts / longest, "o-", color=PURPLE, label="each step waits for all")
-axes.set(xlabel="n, workers", ylabel="gradients a second", ylim=(0, 240))
-axes.legend(loc="upper left")
-show(
-    figure,
-    "Gradients a second against the number of workers, computed for exponential times of 70 ms on "
-    "average. If nobody waits, the rate grows in proportion; if each step waits for all, far more "
-    "slowly.",
-)
-
-# %% [markdown]
-# [Scaling](../Measurements/Scaling/) measures real workers beside these two lines. A backup worker
-# gains a little there, a lot where one machine is slow, and does harm where all take equally long.
-# Synchronous training loses least where times hardly vary, as on equal GPUs.
+# A step waits for the longest of $n$ times. If these are exponential, the longest of eight is 2.7 times
+# their mean (exercise 1), so the barrier costs 63% of the gradients a second.
+# [Scaling](../Measurements/Scaling/) measures real workers. There a backup worker gains a little, a lot
+# where one machine is slow, and does harm where all take equally long. Synchronous training loses least
+# where times hardly vary, as on equal GPUs.
 
 # %% [markdown]
 # ## Exercises

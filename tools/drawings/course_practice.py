@@ -48,46 +48,6 @@ def session_life():
     ]
 
 
-@figure("monitored.svg", 560, 330)
-def monitored():
-    """Nested boxes. MonitoredTrainingSession makes a MonitoredSession, which calls hooks around
-    each run and asks its creator for a new session whenever one is lost. The creator,
-    ChiefSessionCreator or WorkerSessionCreator, has a Scaffold with the init op and the Saver, and
-    a SessionManager, which on the chief makes or restores the model, and elsewhere waits for it."""
-    return [
-        rect(6, 6, 548, 318, "box", 8),
-        left(20, 30, "MonitoredTrainingSession", "title"),
-        left(250, 30, "a function: makes all below with defaults", "small"),
-        rect(22, 46, 516, 262, "ps", 8),
-        left(36, 70, "MonitoredSession", "title"),
-        left(206, 70, "runs; calls hooks before and after", "small"),
-        rect(38, 86, 484, 206, "box", 8),
-        left(52, 110, "ChiefSessionCreator, WorkerSessionCreator", "title"),
-        left(52, 131, "a new session, at the start and whenever one is lost", "small"),
-        rect(54, 148, 216, 128, "ps", 8),
-        left(68, 172, "Scaffold", "title"),
-        *lines(
-            68,
-            196,
-            ("the init op, the Saver,", "what must be ready;", "finalizes the graph"),
-            step=22,
-        ),
-        rect(290, 148, 216, 128, "ps", 8),
-        left(304, 172, "SessionManager", "title"),
-        *lines(
-            304,
-            196,
-            (
-                "chief: makes the model,",
-                "or restores a checkpoint;",
-                "others: wait for it, and",
-                "look every 30 s",
-            ),
-            step=22,
-        ),
-    ]
-
-
 SYMPTOMS = (  # what you see, what to look at first, the mistake
     ("nothing is printed", "which call hits its limit?", "17  no deadline"),
     ("a worker starts 30 s late", "how often does it look?", "18  it sleeps"),
