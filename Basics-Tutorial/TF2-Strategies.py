@@ -555,35 +555,55 @@ assert all(column["own_loop"] == "learns" for column in table.values())
 # with `keras.distribution`. You name a mesh of devices and the axis along which each variable is cut; the
 # compiler inserts the all-reduces.
 #
-# <details><summary>Ten lines: data and tensor parallelism by <code>fit</code></summary>
+# <details><summary>Ten lines: data and tensor parallelism by <code>fit</code>, in two processes</summary>
 #
-# JAX is not installed here, so nothing of this is run in our tests. In an environment of its own,
-# `pip install keras jax scikit-learn`, then `python mesh.py`:
+# JAX is not installed here, so the tests do not run this. In an environment of its own,
+# `pip install keras==3.15.1 jax==0.10.2 scikit-learn`, then save it as `mesh.py`:
 #
 # ```python
 # import os
+# import sys
+#
+# k, rows, columns = map(int, sys.argv[1:])  # this process, 0 or 1, and the shape of the mesh
 # os.environ["KERAS_BACKEND"] = "jax"
-# os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"  # eight devices of one CPU
 # import keras
 # from sklearn.datasets import load_digits
 #
-# # On many machines, first: keras.distribution.initialize("host-0:1234", num_processes=2, process_id=k)
-# mesh = keras.distribution.DeviceMesh((2, 4), ["batch", "model"], keras.distribution.list_devices())
+# keras.distribution.initialize("127.0.0.1:1234", num_processes=2, process_id=k)
+# devices = keras.distribution.list_devices()  # one of each process
+# mesh = keras.distribution.DeviceMesh((rows, columns), ["batch", "model"], devices)
 # cuts = keras.distribution.LayoutMap(mesh)
 # cuts[".*first.*kernel"] = (None, "model")  # W1 by columns, as Megatron-LM does
 # cuts[".*first.*bias"] = ("model",)
 # cuts[".*second.*kernel"] = ("model", None)  # W2 by rows
-# parallel = keras.distribution.ModelParallel(layout_map=cuts, batch_dim_name="batch")
-# keras.distribution.set_distribution(parallel)
+# how = {"batch_dim_name": "batch", "auto_shard_dataset": False}  # each process brings its rows
+# keras.distribution.set_distribution(keras.distribution.ModelParallel(layout_map=cuts, **how))
 #
+# keras.utils.set_random_seed(0)
 # layers = keras.layers.Dense(32, "relu", name="first"), keras.layers.Dense(10, name="second")
 # model = keras.Sequential([keras.Input([64]), *layers])
 # loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-# model.compile(keras.optimizers.SGD(0.2), loss, metrics=["accuracy"])
+# model.compile(keras.optimizers.SGD(0.2), loss)
 # x, y = load_digits(return_X_y=True)
-# model.fit(x[:1792] / 16, y[:1792], batch_size=32, epochs=10)  # whole batches only
-# print(model.layers[0].kernel.value.sharding)  # (None, "model"), on a mesh of 2 x 4
+# own = slice(k // columns, 1792, rows)  # whole batches only
+# fit = model.fit(x[own] / 16, y[own], batch_size=32 // rows, epochs=10, verbose=0)
+# (part,) = model.layers[0].kernel.value.addressable_shards
+# print(f"process {k}: {len(y[own])} rows, W1 {part.data.shape}, loss {fit.history['loss'][-1]:.3f}")
 # ```
+#
+# `python mesh.py 0 2 1 & python mesh.py 1 2 1` trains data parallel: each process has half of the rows, and
+# all of W1. With `1 2` instead of `2 1` each has all rows, and half of W1, by the same program. On 2026-11-27
+# the two printed, besides lines of Gloo, which exchanges the tensors:
+#
+# ```text
+# process 0: 896 rows, W1 (64, 32), loss 0.107
+# process 1: 896 rows, W1 (64, 32), loss 0.107
+#
+# process 1: 1792 rows, W1 (64, 16), loss 0.101
+# process 0: 1792 rows, W1 (64, 16), loss 0.101
+# ```
+#
+# With two or four devices of the processor in each process, `fit` stood still without a message.
 #
 # </details>
 #

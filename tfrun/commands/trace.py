@@ -19,8 +19,7 @@ def command(arguments):
     options = parser("trace", __doc__)
     options.add_argument("--from", dest="begin", type=float, metavar="S", help="start of a window")
     options.add_argument("--seconds", type=seconds, metavar="S", help="length of that window")
-    text = "where to write (the run)"
-    options.add_argument("--output", type=pathlib.Path, metavar="DIR", help=text)
+    options.add_argument("--output", type=pathlib.Path, metavar="DIR", help="instead of the run's")
     flags = options.parse_args(arguments)
     run = RunData.read(directory_of(flags.run)).without_pauses()
     found = activities(run)

@@ -192,6 +192,7 @@ def draw(run: RunData):
     title = formatting.run(run.example, run.result) if run.result else run.example
     figure.suptitle(title, fontsize=SIZE + 3, fontweight="bold")
     partial = run.directory / f".curves-{os.getpid()}.png"
+    figure.draw_without_rendering()  # a second layout has room for ticks that the first one changes
     figure.savefig(partial, dpi=140)
     plt.close(figure)
     return partial.replace(run.directory / "curves.png")
