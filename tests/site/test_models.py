@@ -274,17 +274,16 @@ def check_schedule(folder=STATIC):
             for k in range(K):
                 assert [tuple(each[:2]) for each in found[k + 1]] == order(k, K, M), (js, k)
     (place_order,) = of_course("Model-Parallelism/model_parallelism.py", "schedule")
-    for js in ("gpipe", "1f1b"):
-        for k in range(3):
-            (order,) = call([(f"SCHEDULES.{js}", [k, 3, 6])], folder)
-            passes = [
-                (what[0].upper(), m) for place, what, m in place_order(js, 3, 6) if place == k
-            ]
-            assert [tuple(each[:2]) for each in order] == passes
-    for K, M, v in ((2, 4, 2), (4, 8, 2), (4, 12, 3), (8, 16, 4)):
-        (found,) = call([("run", ["interleaved", K, M, v])], folder)
-        assert found["done"] and math.isclose(found["idle"], (K - 1) / (v * M + K - 1))
-        assert math.isclose(found["stored"][0], K * (1 + (K - 1) / (K * v)))  # Korthikanti 2022
+    kinds = [(js, k) for js in ("gpipe", "1f1b") for k in range(3)]
+    found = call([(f"SCHEDULES.{js}", [k, 3, 6]) for js, k in kinds], folder)
+    for (js, k), order in zip(kinds, found):
+        passes = [(what[0].upper(), m) for place, what, m in place_order(js, 3, 6) if place == k]
+        assert [tuple(each[:2]) for each in order] == passes, (js, k)
+    cases = [(2, 4, 2), (4, 8, 2), (4, 12, 3), (8, 16, 4)]
+    found = call([("run", ["interleaved", *case]) for case in cases], folder)
+    for (K, M, v), each in zip(cases, found):
+        assert each["done"] and math.isclose(each["idle"], (K - 1) / (v * M + K - 1))
+        assert math.isclose(each["stored"][0], K * (1 + (K - 1) / (K * v)))  # Korthikanti 2022
     calls = [("plan", [plan(zero=zero)]) for zero in range(4)]
     for kept in ("all", "no scores", "inputs"):
         calls.append(("plan", [plan(kept=kept)]))
