@@ -220,7 +220,7 @@ assert [error > 0.1 for error in errors] == [False, True, True, False, True]
 # %% [markdown]
 # ## MultiWorkerMirroredStrategy, and which examples a worker reads
 # Now each replica has a process; the strategy reads TF_CONFIG, starts a server, and connects them.
-# Each process runs the same script. A dataset goes through `experimental_distribute_dataset`, whose
+# A dataset goes through `experimental_distribute_dataset`, whose
 # default is `AutoShardPolicy.AUTO`: each worker gets some of the files, or, without files, its
 # share of each batch. In this program each worker also takes its share explicitly, as you would
 # without a strategy.
@@ -422,8 +422,8 @@ print("worker 0:", finish(workers[0]).splitlines()[-1])
 # wait for ever; [Collective-AllReduce](../Collective-AllReduce/) therefore watches its own progress.
 #
 # ## ParameterServerStrategy
-# This strategy is asynchronous. `w` lives on a ps, and the workers run only a server. A *coordinator*,
-# usually in a process called chief, hands them work. `schedule` puts a
+# This strategy is asynchronous. `w` lives on a ps, and the workers run only a server. A *coordinator*
+# hands them work. `schedule` puts a
 # *closure*, a function and its arguments, into a queue and returns at once; a free worker takes it;
 # `join` waits until all are done.
 #
@@ -476,8 +476,7 @@ print("500 updates are done; test accuracy above 95%:", accuracy > 0.95, flush=T
 
 # %% [markdown]
 # The folded `chief.py` calls `coordinator.schedule(update, (tf.constant(t),))` for the same 300
-# mini-batches in the same order, and while it hands out 200 more, we kill worker 1. (The ps and worker 0
-# are servers in this notebook.)
+# mini-batches in the same order, and while it hands out 200 more, we kill worker 1.
 
 # %% jupyter={"source_hidden": true}
 cluster = new_cluster(chief=1, ps=1, worker=2)
@@ -544,11 +543,10 @@ assert all(column["own_loop"] == "learns" for column in table.values())
 # - **outside_scope**: a variable made without the scope. Under Mirrored both replicas add to it; under
 #   MultiWorker each process has its own, and they drift apart without a warning.
 # - **keras_fit**: on the *TensorFlow* backend, Keras 3's `fit` works within one process only.
-#   TensorFlow's tutorials on `fit` with several workers need the legacy Keras 2, `tf_keras`.
+#   TensorFlow's tutorials on it need the legacy Keras 2.
 #
-# On TensorFlow, Keras 3 supports MirroredStrategy and TPUStrategy. MultiWorkerMirroredStrategy and
-# ParameterServerStrategy work with your own loop, and are kept rather than developed. There is no
-# ZeRO: TensorFlow's DTensor can cut tensors over devices, but no trainer is built on it.
+# On TensorFlow, Keras 3 supports MirroredStrategy and TPUStrategy. The others work with your own loop, and
+# are kept rather than developed. There is no ZeRO.
 #
 # For many machines Keras' author
 # [names another way](https://github.com/keras-team/keras/issues/20585): Keras 3 on the *JAX* backend,
@@ -557,53 +555,45 @@ assert all(column["own_loop"] == "learns" for column in table.values())
 #
 # <details><summary>Ten lines: data and tensor parallelism by <code>fit</code>, in two processes</summary>
 #
-# JAX is not installed here, so the tests do not run this. In an environment of its own,
-# `pip install keras==3.15.1 jax==0.10.2 scikit-learn`, then save it as `mesh.py`:
+# The tests do not run this: `pip install keras==3.15.1 jax==0.10.2 scikit-learn`, in an environment of its own.
 #
 # ```python
-# import os
 # import sys
 #
-# k, rows, columns = map(int, sys.argv[1:])  # this process, 0 or 1, and the shape of the mesh
-# os.environ["KERAS_BACKEND"] = "jax"
 # import keras
 # from sklearn.datasets import load_digits
 #
+# k, rows, columns = map(int, sys.argv[1:])
+# keras.utils.set_random_seed(0)
 # keras.distribution.initialize("127.0.0.1:1234", num_processes=2, process_id=k)
-# devices = keras.distribution.list_devices()  # one of each process
+# devices = keras.distribution.list_devices()
 # mesh = keras.distribution.DeviceMesh((rows, columns), ["batch", "model"], devices)
 # cuts = keras.distribution.LayoutMap(mesh)
-# cuts[".*first.*kernel"] = (None, "model")  # W1 by columns, as Megatron-LM does
+# cuts[".*first.*kernel"] = (None, "model")  # W1 by columns
 # cuts[".*first.*bias"] = ("model",)
 # cuts[".*second.*kernel"] = ("model", None)  # W2 by rows
-# how = {"batch_dim_name": "batch", "auto_shard_dataset": False}  # each process brings its rows
+# how = {"batch_dim_name": "batch", "auto_shard_dataset": False}
 # keras.distribution.set_distribution(keras.distribution.ModelParallel(layout_map=cuts, **how))
 #
-# keras.utils.set_random_seed(0)
-# layers = keras.layers.Dense(32, "relu", name="first"), keras.layers.Dense(10, name="second")
-# model = keras.Sequential([keras.Input([64]), *layers])
-# loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-# model.compile(keras.optimizers.SGD(0.2), loss)
+# hidden = keras.layers.Dense(32, "relu", name="first")
+# model = keras.Sequential([hidden, keras.layers.Dense(10, "softmax", name="second")])
+# model.compile(keras.optimizers.SGD(0.2), "sparse_categorical_crossentropy")
 # x, y = load_digits(return_X_y=True)
 # own = slice(k // columns, 1792, rows)  # whole batches only
 # fit = model.fit(x[own] / 16, y[own], batch_size=32 // rows, epochs=10, verbose=0)
-# (part,) = model.layers[0].kernel.value.addressable_shards
+# (part,) = hidden.kernel.value.addressable_shards
 # print(f"process {k}: {len(y[own])} rows, W1 {part.data.shape}, loss {fit.history['loss'][-1]:.3f}")
 # ```
 #
-# `python mesh.py 0 2 1 & python mesh.py 1 2 1` trains data parallel: each process has half of the rows, and
-# all of W1. With `1 2` instead of `2 1` each has all rows, and half of W1, by the same program. On 2026-11-27
-# the two printed, besides lines of Gloo, which exchanges the tensors:
+# `export KERAS_BACKEND=jax; python mesh.py 0 2 1 & python mesh.py 1 2 1` trains data parallel: each process
+# has half of the rows. With the mesh `1 2` for `2 1` each has half of W1. Process 0 printed:
 #
 # ```text
 # process 0: 896 rows, W1 (64, 32), loss 0.107
-# process 1: 896 rows, W1 (64, 32), loss 0.107
-#
-# process 1: 1792 rows, W1 (64, 16), loss 0.101
 # process 0: 1792 rows, W1 (64, 16), loss 0.101
 # ```
 #
-# With two or four devices of the processor in each process, `fit` stood still without a message.
+# With several CPU devices in each process, `fit` hung.
 #
 # </details>
 #
@@ -758,7 +748,5 @@ course.end()
 # - [Parameter-Server-Strategy](../Parameter-Server-Strategy/) and
 #   [Collective-AllReduce](../Collective-AllReduce/): complete scripts, with checkpoints and restarts.
 # - Keras' guide [Multi-device distribution](https://keras.io/guides/distribution/).
-# - **Elsewhere:** in PyTorch `DistributedDataParallel` with a `DistributedSampler`; in JAX `jit` over
-#   a mesh of devices.
 #
 # Next: [Inside-a-Running-Worker](Inside-a-Running-Worker.ipynb).
