@@ -205,8 +205,8 @@ QUESTIONS = (  # a question, and the two lines of the answer if it is yes
 
 @figure("choose.svg", 616, 66 + 70 * len(QUESTIONS))
 def choose():
-    """Decision chart. {} Otherwise T steps between two messages: Local-SGD or DOWNPOUR-Easy with
-    two workers; with more (not measured) Local-SGD, ADAG or AEASGD, each tuned."""
+    """Decision chart. {} Otherwise T steps between two messages: Local-SGD, DOWNPOUR-Easy, ADAG or
+    AEASGD, each tuned; which is soonest is not measured."""
     parts = []
     for number, (question, *folders) in enumerate(QUESTIONS):
         y = 30 + 70 * number
@@ -223,10 +223,8 @@ def choose():
     y = 30 + 70 * len(QUESTIONS)
     parts += [
         rect(4, y - 22, 608, 50, "ps", 6),
-        text(308, y - 1, "T steps between two messages: Local-SGD or DOWNPOUR-Easy with two"),
-        text(
-            308, y + 19, "workers; with more (not measured) Local-SGD, ADAG or AEASGD, each tuned"
-        ),
+        text(308, y - 1, "T steps between two messages: Local-SGD, DOWNPOUR-Easy, ADAG or"),
+        text(308, y + 19, "AEASGD, each tuned (which is soonest: not measured)"),
     ]
     answers = [f"{question} If yes: {' '.join(folders)}." for question, *folders in QUESTIONS]
     return parts, [" ".join(answers).replace("- ", "-")]
