@@ -2,6 +2,7 @@
 # Writes the site, docs/_build/html, from the pages and notebooks of this repository; about 20 s.
 #   bash docs/build.sh         then open docs/_build/html/index.html: it needs no server
 # Needs Python 3.11 or later. The first run installs Sphinx into .venv.site: 250 MB, about a minute.
+[ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@"
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 unset PYTHONPATH PYTHONHOME
