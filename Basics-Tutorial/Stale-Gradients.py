@@ -405,8 +405,8 @@ show(
 )
 
 # %% [markdown]
-# (The fast one alone makes 150 updates, all others 300.) That is the price per *update*. But as long as
-# the ps keeps up, n equal workers make n times as many updates in the same *time*:
+# (The fast one alone makes 150 updates, all others 300.) All this is the price per *update*. As
+# long as the ps keeps up, n equal workers make n times as many updates in the same *time*:
 
 # %%
 in_time = train([7] * 2400, [best[8]])[0]
