@@ -268,11 +268,11 @@ if path.exists():  # what the text says of it below
 #
 # - **Amdahl's law.** If a share $f$ of a step cannot be divided, such as drawing examples, the
 #   speed-up is $1 / (f + (1 - f) / n)$, and stays below $1 / f$.
-# - **Messages.** If a gradient takes $t_g$ and an exchange $t_m$, a step that `n` workers share takes
-#   at least $t_g / n + t_m$, or the longer of the two if they
-#   [overlap](From-Here-to-DDP-and-FSDP.ipynb). `n` asynchronous workers make $n / (t_g + t_m)$
-#   updates a second, and one process alone $1 / t_g$: with 1 ms and 3 ms two workers make 500, and
-#   one process 1,000. With one ps, $t_m$ grows with `n`.
+# - **Messages.** If a gradient takes $t_g$ and an exchange $t_m$, a step that `n` workers share
+#   takes at least $t_g / n + t_m$; if they [overlap](From-Here-to-DDP-and-FSDP.ipynb), the longer
+#   of the two. `n` asynchronous workers make $n / (t_g + t_m)$ updates a second, and one process
+#   alone $1 / t_g$: with 1 ms and 3 ms two workers make 500, and one process 1,000. With one ps,
+#   $t_m$ grows with `n`.
 #
 # Throughput does not help if an example teaches less, so the speed-up is n times two efficiencies:
 #
@@ -518,9 +518,9 @@ show(
 
 # %% [markdown]
 # The digits lose by their exchange (red), and by Amdahl's law: one worker alone needs about as long
-# for half of the examples (green) as for all of them (grey), because calling TensorFlow and moving
-# `w` cost the same for 16 as for 32. Where green is even longer than grey, that is probably noise.
-# Where blue is longer than green, two busy processes probably share memory and caches.
+# for half of the examples (green) as for all of them (grey). Calling TensorFlow and moving `w` cost
+# the same for 16 as for 32. Where green is even longer than grey, that is probably noise. Where
+# blue is longer than green, two busy processes probably share memory and caches.
 #
 # The mini-batch kept its size here, *strong scaling*. If each worker keeps its own, *weak scaling*,
 # the exchange weighs less, but the larger mini-batch [changes the
