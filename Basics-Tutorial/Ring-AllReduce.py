@@ -473,10 +473,11 @@ show(
 )
 
 # %% [markdown]
-# Where a curve is flat, the number of messages decides, and where it rises, their bytes. Because the
-# ring sends the fewest bytes in the most messages, it wins for long vectors, and for the shorter ones
-# only among few workers, such as the GPUs of one machine. ([Ring-Bandwidth](../Measurements/Ring-Bandwidth/) measures real
-# connections.) Whatever the way, all workers wait for the slowest, and if one is lost, none can go on.
+# Where a curve is flat, the number of messages decides, and where it rises, their bytes. Because
+# the ring sends the fewest bytes in the most messages, it wins for long vectors; for shorter ones,
+# only among few workers, such as the GPUs of one machine.
+# ([Ring-Bandwidth](../Measurements/Ring-Bandwidth/) measures real connections.) Whatever the way,
+# all workers wait for the slowest, and if one is lost, none can go on.
 
 # %% [markdown]
 # ## Exercises
