@@ -128,8 +128,8 @@ for lr in 0.02, 0.2:
 # ```
 #
 # To 300, which is 200 too far, because the wrong window is a single step at T times the rate: here
-# 30 · 0.1 = 3. On the digits the small rate thus becomes 0.2, which trains well, and the large one 2,
-# which fails. (One run of each.)
+# 30 · 0.1 = 3. On the digits the small rate thus becomes 0.2, which still trains, and the large one
+# 2, which fails. (One run of each.)
 #
 # </details>
 #
@@ -350,8 +350,8 @@ print("constant data: the same w at the end, to the last bit:", all(equal))
 
 # %% [markdown]
 # On the digits the wrong program learns, too, although it has seen 43% of the examples instead of
-# nearly all. The few points of accuracy that this costs (in one run of each) show only beside the right
-# curve. For your own tests, therefore:
+# nearly all. At the end this costs 3 points of accuracy (one run of each), which show only beside
+# the right curve. For your own tests, therefore:
 # - use examples that differ, and mini-batches that differ from step to step;
 # - compare *single updates* with the equation, with slots and local copies;
 # - compare the whole curve with a right one, not one number at the end.
@@ -667,12 +667,13 @@ check_project(answer_project)
 #
 # </details>
 #
-# **T local steps for a GPT.** [Your-Model](../Your-Model/) trains a small GPT under any script here.
-# `bash ../Your-Model/run.sh gpt.py AEASGD --local-steps 10` trains it with this repository's AEASGD.
-# Without arguments, `run.sh` takes [DiLoCo](../Further-Algorithms/DiLoCo/). Its two workers wait for each
-# other, and take T = 50 steps of AdamW (Adam with weight decay) between two messages. After 50 windows, 59 s, a byte of unseen text cost 1.97 bits; one who knows nothing needs 8. (One run, on two
-# cores.) With 137,216 parameters a worker pushed 27 MB; a push after each of its 2,500 gradients would
-# have made 1.4 GB.
+# **T local steps for a GPT.** [Your-Model](../Your-Model/) trains a small GPT under any script
+# here. `bash ../Your-Model/run.sh gpt.py AEASGD --local-steps 10` trains it with this repository's
+# AEASGD. Without arguments, `run.sh` takes [DiLoCo](../Further-Algorithms/DiLoCo/). Its two workers
+# wait for each other, and take T = 50 steps of AdamW (Adam with weight decay) between two messages.
+# After 50 windows, 59 s, a byte of unseen text cost 1.97 bits; a uniform guess costs 8. (One run,
+# on two cores.) With 137,216 parameters a worker pushed 27 MB; a push after each of its 2,500
+# gradients would have made 1.4 GB.
 
 # %% jupyter={"source_hidden": true}
 # What the text says of the GPT, checked.

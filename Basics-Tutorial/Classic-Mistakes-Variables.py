@@ -138,7 +138,7 @@ for _, w, loss in local, on_ps, placed_well:
     print("misplaced:", ", ".join(misplaced(w, loss)) or "nothing")
 
 # %% [markdown]
-# The other three mistakes need no second process.
+# The other three mistakes need only one worker.
 #
 # ## Mistake 2: an old value that changes
 # (In code of TensorFlow 1 only.) You keep `old = tf.identity(v)`, update `v`, and subtract. A *reference
@@ -277,9 +277,8 @@ print("at the end: w %.0f%%, its average %.0f%%" % tuple(fixed))
 assert forgotten[1] < 20 and fixed[1] > 95
 
 # %% [markdown]
-# With all four mistakes the training loss falls. Each number that finds one looks at something else: a
-# device, a difference that must not be 0, a second run after the first update, a test with the variable
-# that moves.
+# With all four mistakes the training loss falls. So look elsewhere: at devices, at a difference
+# that must not be 0, at the loss in a run of its own, at the accuracy of what you export.
 #
 # ## Exercises
 # **1. A counter of its own.** ★☆☆ Each worker's program makes its counter `step` *before* the line

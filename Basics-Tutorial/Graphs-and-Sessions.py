@@ -10,9 +10,9 @@
 
 # %% [markdown]
 # # Graphs and sessions, for people who know Keras
-# Keras computes each line of Python at once, in your own process. Here you must also say which
-# machine holds a variable, and which computes a sum. So a program first builds a *graph* of
-# operations; then a *session* runs parts of it, wherever they are placed.
+# In Keras `model(x)` computes at once, in your own process. Here you must also say which machine
+# holds a variable, and which computes a sum. So a program first builds a *graph* of operations;
+# then a *session* runs parts of it, wherever they are placed.
 #
 # You will train the network of this course with one operation, `update`, instead of `fit`; in the next
 # notebooks each part of this operation gets a machine. If you train with FSDP, you may go on to

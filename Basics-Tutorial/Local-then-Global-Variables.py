@@ -10,11 +10,12 @@
 
 # %% [markdown]
 # # Local, then global variables
-# A billion parameters of 4 bytes need 32 s to cross a link of 1 Gbit/s, and as long to come back. So
-# give each worker variables of its own: it trains on them for T steps, and only then moves the global
-# ones, with a T-th of the messages. Data centres and phones that train a model together rest on this
-# idea. Here eight workers train well with a thirtieth of the messages, if `w` takes the mean of their
-# changes. With the sum they never do, and you will be able to say why.
+# A billion parameters of 4 bytes need 32 s to cross a link of 1 Gbit/s, and as long to come back.
+# So give each worker variables of its own: it trains on them for T steps, and only then moves the
+# global ones, with a T-th of the messages. Data centres and phones that train a model together rest
+# on this idea. Here eight workers train well with a thirtieth of the messages, if `w` takes the
+# mean of their changes. With the sum, at the same rate, they never do, and you will be able to say
+# why.
 #
 # After this notebook you can:
 # - place variables globally on the ps, or locally on a worker, and say what TensorFlow does with each
@@ -246,15 +247,15 @@ for (n, share), of_case in losses.items():
 # 8 workers, mean      1.14  0.57  0.40  0.21  0.13  0.08
 # ```
 #
-# Two sums are ahead at first: adding both is like training at twice the learning rate, which helps far
-# from the minimum. Then they fall behind, in each of the five runs: each worker covers the remaining
-# distance by itself, so the ps covers it twice, and `w` overshoots. The sums of eight workers go eight
-# times as far, and never train.
+# Two sums are ahead at first: adding both is like training at twice the learning rate, which helps
+# far from the minimum. Then they fall behind, in each of the five runs: each worker covers the
+# remaining distance by itself, so the ps covers it twice, and `w` overshoots. The sums of eight
+# workers go eight times as far, and never train at this rate.
 #
 # </details>
 #
-# The figure shows both cases on the contours of a loss of two parameters. Two workers go from `w` to
-# `w_0` and `w_1`. Their minima differ a little, as their mini-batches do.
+# The figure shows both effects on the contours of a loss of two parameters. Two workers go from `w`
+# to `w_0` and `w_1`. Their minima differ a little, as their mini-batches do.
 
 # %% jupyter={"source_hidden": true}
 # The answer, checked.

@@ -293,10 +293,10 @@ show(
 # would fall into step with each other, as real ones do not.
 #
 # The workers are now threads of this process. Their loop is asynchronous without a barrier, and
-# synchronous with one: then all pull the same `w`, and all push before anyone pulls again. Usually a
-# synchronous step takes the mean of the gradients. Here it adds up the four, at four times the usual
-# length, so that a gradient moves `w` as far in all three runs.
-# ([SGD-by-Experiment](SGD-by-Experiment.ipynb): when is that allowed?)
+# synchronous with one: then all pull the same `w`, and all push before anyone pulls again. Usually
+# a synchronous step takes the mean of the gradients. Here it takes their sum, so that a gradient
+# moves `w` as far in all three runs. ([SGD-by-Experiment](SGD-by-Experiment.ipynb): when is that
+# allowed?)
 
 
 # %%
@@ -494,10 +494,10 @@ check_1(answer_1)
 # print("measured:", np.round(late, 1))
 # ```
 #
-# By the formula the straggler's pushes are 18 updates late, those of the others 2.2. Fast workers push
-# more often, so the mean over all pushes is n − 1 = 3. What was measured lies a little below: a ticket
-# that another takes between a worker's push and its next pull makes nobody stale, and calls take longer
-# than no time.
+# By the formula the straggler's pushes are 18 updates late, those of the others 2.2. Fast workers
+# push more often, so the mean over all pushes is n − 1 = 3. What was measured lies below: a ticket
+# that another takes between a worker's push and its next pull makes nobody stale, and calls make
+# the others' rounds longer.
 #
 # </details>
 

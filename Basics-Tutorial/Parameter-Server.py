@@ -294,8 +294,9 @@ assert server_ms(160e6, 8, 8) == server_ms(160e6, 1, 1)
 assert [round(m * 1000 / 256, 1) for m in (1, 2, 4)] == [3.9, 7.8, 15.6]
 
 # %% [markdown]
-# With one server, four workers already wait. As many servers as workers keep pace, and they may run
-# on the same machines; but then you must divide `w` evenly among them.
+# With one server, the messages of four workers already take longer than a gradient. As many servers
+# as workers keep pace, and they may run on the same machines; but then you must divide `w` evenly
+# among them.
 #
 # That pulls and pushes take turns holds for workers in lock-step. Asynchronous ones mix: while the server
 # sends `w` to one it receives a gradient from another, so both directions of its link are busy. Then $n$

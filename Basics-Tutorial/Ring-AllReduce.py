@@ -11,16 +11,16 @@
 # %% [markdown]
 # # Ring all-reduce
 # A hundred workers, each with a gradient of 100 MB, have links of 10 Gbit/s. If one ps collects the
-# gradients and sends back `w`, each step waits 16 seconds for its link. If the workers pass pieces of
-# the gradients around a ring, it waits 0.17 seconds. Here you write this ring, in 30 lines over sockets;
-# four processes train with it, and end with the same parameters, to the last bit. (As many servers as
-# workers would be as fast: exercise 1. But an *all-reduce* needs no servers, and nobody has to decide
-# which of them holds what, so most synchronous training uses one.)
+# gradients and sends back `w`, each step waits 16 seconds for its link. If the workers pass pieces
+# of the gradients around a ring, it waits 0.17 seconds. Here this ring takes 30 lines over sockets;
+# four processes train with it, and end with the same parameters, to the last bit. (As many servers
+# as workers would be as fast: exercise 1. But an *all-reduce* needs no servers, and nobody has to
+# decide which of them holds what, so most synchronous training uses one.)
 #
 # After this notebook you can:
 # - carry out reduce-scatter and all-gather step by step;
 # - count the bytes that a worker sends, and say why nobody can do with fewer;
-# - write an all-reduce over sockets, and train with it; write another *collective* (an operation that
+# - read an all-reduce over sockets line by line, and write another *collective* (an operation that
 #   all workers call together);
 # - estimate when a ring, a tree or a parameter server is fastest.
 #
@@ -375,10 +375,11 @@ print("test accuracy: %.1f%%, and %.1f%% in one process" % tuple(100 * np.array(
 # changes the time of a step, and nothing about learning.
 #
 # ## What it costs
-# A simple model of a network: a message of $m$ bytes takes $\alpha+\beta m$ seconds, where $\alpha$ is
-# the *latency* and $1/\beta$ the bandwidth. A machine sends and receives at the same time. Messages that
-# arrive together share its connection, and their latencies overlap, which favours the ps. (In the
-# usual model a machine receives one message at a time, so one ps takes $2(n-1)(\alpha+\beta S)$.)
+# A simple model of a network: a message of $m$ bytes takes $\alpha+\beta m$ seconds, where $\alpha$
+# is the *latency* and $1/\beta$ the bandwidth. A machine sends and receives at the same time.
+# Messages that arrive together share its connection, and their latencies overlap, which favours the
+# ps. (In the usual model a machine receives one message at a time, so one ps takes
+# $2n(\alpha+\beta S)$.)
 #
 # | way | seconds |
 # | --- | --- |
@@ -424,9 +425,10 @@ for name, size in ("1 KB", 1e3), ("69 KB", 69e3), ("100 MB", 100e6):
 # 100 MB            16000.10      1120.70       191.33       168.30
 # ```
 #
-# For 1 KB one ps, because a short message costs its latency only, and the ring pays it 198 times. For
-# 69 KB the tree, which pays it 14 times; in the double tree each block pays it. For 100 MB the ring, then
-# the double tree: both send about $2S$ bytes, but the tree's levels also fill up one by one.
+# For 1 KB one ps, because it pays the latency twice, and the ring 198 times. For 69 KB the tree,
+# which pays it 14 times, but sends far less through one link than the ps; in the double tree each
+# block pays it. For 100 MB the ring, then the double tree: both send about $2S$ bytes, but the
+# tree's levels also fill up one by one.
 #
 # </details>
 
@@ -471,10 +473,11 @@ show(
 )
 
 # %% [markdown]
-# Where a curve is flat, the number of messages decides, and where it rises, their bytes. Because the
-# ring sends the fewest bytes in the most messages, it wins for long vectors, and for the shorter ones
-# only among few workers, such as the GPUs of one machine. ([Ring-Bandwidth](../Measurements/Ring-Bandwidth/) measures real
-# connections.) Whatever the way, all workers wait for the slowest, and if one is lost, none can go on.
+# Where a curve is flat, the number of messages decides, and where it rises, their bytes. Because
+# the ring sends the fewest bytes in the most messages, it wins for long vectors; for shorter ones,
+# only among few workers, such as the GPUs of one machine.
+# ([Ring-Bandwidth](../Measurements/Ring-Bandwidth/) measures real connections.) Whatever the way,
+# all workers wait for the slowest, and if one is lost, none can go on.
 
 # %% [markdown]
 # ## Exercises

@@ -34,7 +34,7 @@
 # ![TF_CONFIG on the left: the addresses of one ps and two workers, and the type and index of one of them. On the right the three processes, each with the same cluster and a task of its own.](../docs/figures/cluster.svg)
 #
 # Every process gets the same list, and learns from `task` which entry is its own. Both stand in the
-# variable `TF_CONFIG`.
+# environment variable `TF_CONFIG`.
 #
 # In [course.py](course.py), `new_cluster` asks the system for free ports, and `start` sets `TF_CONFIG`.
 

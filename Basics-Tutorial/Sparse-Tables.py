@@ -148,12 +148,12 @@ assert traffic[False] == [2 * 4 * columns * rows for rows in sizes]
 
 # %% [markdown]
 # ## A recommender
-# Will a user click on an item? The model has a table of 100,000 users and one of 2,000 items, with 32
-# numbers a row. For a pair it takes both rows through two hidden layers and an output layer, and adds
-# their product. The clicks are invented, by a rule that is hidden from it; few users and items make most
-# of them, as in real shops. Two worker processes share tables and layers on a ps. Worker 0, the *chief*,
-# initialises them, and worker 1 waits until it has; then each pushes as soon as it is ready
-# (*asynchronously*). These lines decide whether the tables travel:
+# Will a user click on an item? The model has a table of 100,000 users and one of 2,000 items, with
+# 32 numbers a row. For a pair it takes both rows through two hidden layers and an output layer, and
+# adds the rows' dot product. The clicks are invented, by a rule that is hidden from it; few users
+# and items make most of them, as in real shops. Two worker processes share tables and layers on a
+# ps. Worker 0, the *chief*, initialises them, and worker 1 waits until it has; then each pushes as
+# soon as it is ready (*asynchronously*). These lines decide whether the tables travel:
 
 # %%
 # %%writefile lookup.py

@@ -210,10 +210,10 @@ print("taking turns: largest |w| of the last 6 is %.2f" % abs(in_turns[-6:]).max
 # With 4 workers taking turns `lr` must stay below 0.45, and with 8 below 0.21. That is the price of staleness: *a
 # learning rate that is good for one worker can be too large for two.*
 #
-# Real workers race, and many of their pushes are not stale at all. Whatever the order, the *mean* of
-# `tau` is at most n − 1: an update adds 1 to the `tau` of each worker that has pulled and not yet pushed,
-# and there are at most n − 1 others. A single `tau` has no limit, because a worker may sleep after its
-# pull.
+# Real workers race, and some of their pushes are not stale at all. Whatever the order, the *mean*
+# of `tau` is at most n − 1: an update adds 1 to the `tau` of each worker that has pulled and not
+# yet pushed, and there are at most n − 1 others. A single `tau` has no limit, because a worker may
+# sleep after its pull.
 
 # %% jupyter={"source_hidden": true}
 # The answer, checked.
@@ -405,8 +405,8 @@ show(
 )
 
 # %% [markdown]
-# (The fast one alone makes 150 updates, all others 300.) That is the price per *update*. But as long as
-# the ps keeps up, n equal workers make n times as many updates in the same *time*:
+# (The fast one alone makes 150 updates, all others 300.) All this is the price per *update*. As
+# long as the ps keeps up, n equal workers make n times as many updates in the same *time*:
 
 # %%
 in_time = train([7] * 2400, [best[8]])[0]
@@ -426,10 +426,10 @@ assert np.median(in_time) < lowest[1]
 #
 # ![Three workers, s = 1: two of them make two updates, then wait after each for the slow third one.](../docs/figures/bounded.svg)
 #
-# Any other worker is at most s behind at the pull and at most s + 1 ahead at the push, so `tau` is at
-# most (n − 1)(2s + 1). [Bounded-Staleness](../Further-Algorithms/Bounded-Staleness/) is the program,
-# and [Staleness](../Measurements/Staleness/) measures it: on the digits, at a small rate, the bound
-# costs waiting, and three runs show no gain.
+# Any other worker is at most s behind at the pull and at most s + 1 ahead at the push. So `tau` is
+# at most (n − 1)(2s + 1). [Bounded-Staleness](../Further-Algorithms/Bounded-Staleness/) is the
+# program, and [Staleness](../Measurements/Staleness/) measures it: on the digits, at a small rate,
+# the bound costs waiting, and three runs show no gain.
 
 # %% jupyter={"source_hidden": true}
 # The answer, checked: the largest staleness in many updates of random order, with a bound s.

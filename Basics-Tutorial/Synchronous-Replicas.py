@@ -14,10 +14,10 @@
 # `w`, and `w` moves by their mean. So n workers do what one does with an n times larger mini-batch,
 # except in batch normalisation and dropout.
 #
-# The price is waiting: one slow machine among eight can cost three quarters of the throughput, and one
-# spare machine wins nearly all of it back. You will be able to compute both for machines of your own, and
-# see that TensorFlow's `SyncReplicasOptimizer` guarantees less than its name says: its chief can make each
-# "synchronous" step alone.
+# The price is waiting: one slow machine among eight cost three quarters of the throughput, and one
+# spare machine won nearly all of it back ([Scaling](../Measurements/Scaling/)). You will be able to
+# compute both for machines of your own, and see that TensorFlow's `SyncReplicasOptimizer`
+# guarantees less than its name says: its chief can make each "synchronous" step alone.
 #
 # After this notebook you can:
 # - write a synchronous worker with `SyncReplicasOptimizer`;

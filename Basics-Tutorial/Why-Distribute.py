@@ -71,11 +71,11 @@ g_0, g_1 = gradient(x[:3], w, y[:3]), gradient(x[3:], w, y[3:])  # of worker 0, 
 print("their mean is the gradient of all rows:", np.allclose((g_0 + g_1) / 2, gradient(x, w, y)))
 
 # %% [markdown]
-# That holds if all use the same `w`, the parts are equally large, and no layer looks across examples
-# (BatchNormalization) or draws random numbers (dropout). Data-parallel workers exchange gradients
-# once in a step, while workers that divide a layer wait for activations several times within it. (Those
-# with whole layers send less, and wait for each other's turn.) So one begins with data parallelism, and
-# so does this course.
+# That holds if all use the same `w`, the parts are equally large, and no layer looks across
+# examples (BatchNormalization) or draws random numbers (dropout). Data-parallel workers exchange
+# gradients once in a step, while workers that divide a layer wait for activations several times
+# within it. (Workers that divide the layers among them send less, but wait for each other's turn.)
+# So one begins with data parallelism, and so does this course.
 #
 # ## Does it fit? The memory of a step
 # With Adam in float32 a step keeps four numbers for each parameter: the parameter, its gradient and
@@ -172,8 +172,8 @@ pushes = [
 ]
 
 # %% [markdown]
-# The folded cell has the times of 16 pushes from a real run of [HogWild](../HogWild/), also called
-# asynchronous SGD: two equal workers train 17,226 parameters, which a ps on the same machine holds.
+# The folded cell has the times of 16 pushes from a real run of [HogWild](../HogWild/), here the
+# name of asynchronous SGD with a ps: two equal workers train 17,226 parameters, all on one machine.
 #
 # **Predict:** which takes longest: the pull, the gradient or the push? How stale are the pushes?
 
@@ -200,10 +200,10 @@ print("staleness:", *staleness.astype(int))
 #
 # </details>
 #
-# The same pushes as bars. A dot marks the moment at which a worker read `w`, and a line the moment at
-# which a push counted. Count the lines of the *other* worker between a push's dot and its own line (each
-# has a square there): this is its staleness, the number at its end. (Dots and lines stand in the middle
-# of what the order of all pushes allows.)
+# The same pushes as bars. A dot marks the moment at which a worker read `w`, and a line the moment
+# at which a push counted. Count the lines of the *other* worker between a push's dot and its own
+# line (each has a square there): this is its staleness, the number at its end. (The exact moments
+# are unknown: dots and lines stand in the middle of what is possible.)
 
 # %% jupyter={"source_hidden": true}
 rows = np.array(sorted(pushes, key=lambda push: push[3]))  # in the order of their tickets
@@ -268,11 +268,11 @@ if path.exists():  # what the text says of it below
 #
 # - **Amdahl's law.** If a share $f$ of a step cannot be divided, such as drawing examples, the
 #   speed-up is $1 / (f + (1 - f) / n)$, and stays below $1 / f$.
-# - **Messages.** If a gradient takes $t_g$ and an exchange $t_m$, a step that `n` workers share takes
-#   at least $t_g / n + t_m$, or the longer of the two if they
-#   [overlap](From-Here-to-DDP-and-FSDP.ipynb). `n` asynchronous workers make $n / (t_g + t_m)$
-#   updates a second, and one process alone $1 / t_g$: with 1 ms and 3 ms two workers make 500, and
-#   one process 1,000. With one ps, $t_m$ grows with `n`.
+# - **Messages.** If a gradient takes $t_g$ and an exchange $t_m$, a step that `n` workers share
+#   takes at least $t_g / n + t_m$; if they [overlap](From-Here-to-DDP-and-FSDP.ipynb), the longer
+#   of the two. `n` asynchronous workers make $n / (t_g + t_m)$ updates a second, and one process
+#   alone $1 / t_g$: with 1 ms and 3 ms two workers make 500, and one process 1,000. With one ps,
+#   $t_m$ grows with `n`.
 #
 # Throughput does not help if an example teaches less, so the speed-up is n times two efficiencies:
 #
@@ -517,10 +517,10 @@ show(
 )
 
 # %% [markdown]
-# The digits lose by their exchange (red), and by Amdahl's law: one worker alone needs about as long for
-# half of the examples (green) as for all of them (grey), because calling TensorFlow and moving `w` cost
-# the same for 16 as for 32. A few percent more or less are chance. Where blue is longer than green, two
-# busy processes probably share memory and caches.
+# The digits lose by their exchange (red), and by Amdahl's law: one worker alone needs about as long
+# for half of the examples (green) as for all of them (grey). Calling TensorFlow and moving `w` cost
+# the same for 16 as for 32. Where green is even longer than grey, that is probably noise. Where
+# blue is longer than green, two busy processes probably share memory and caches.
 #
 # The mini-batch kept its size here, *strong scaling*. If each worker keeps its own, *weak scaling*,
 # the exchange weighs less, but the larger mini-batch [changes the
@@ -528,8 +528,8 @@ show(
 # both, with real programs.
 #
 # ## Who trains this way, and what is old here
-# All-reduce and sharding train most large models today. Parameter servers and asynchrony live on
-# where messages are sparse, rare or slow:
+# Most large models today are trained with all-reduce, sharding and model parallelism. Parameter
+# servers and asynchrony live on where messages are sparse, rare or slow:
 #
 # - **Recommenders** keep huge tables on parameter servers and touch few rows in a step, as
 #   [ByteDance](https://arxiv.org/abs/2209.07663) does.
@@ -547,7 +547,7 @@ show(
 #
 # | your situation | do this |
 # | --- | --- |
-# | an epoch takes minutes | nothing: one process is the simplest, and here none was faster |
+# | an epoch takes minutes | nothing: one process is the simplest |
 # | the device waits for data | a better [input pipeline](Input-Pipelines.ipynb) |
 # | many settings to try | one process for each: no messages, a speed-up of `n` |
 # | a GPU computes small batches | a larger batch, mixed precision, compilation |
