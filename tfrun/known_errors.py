@@ -427,7 +427,7 @@ group(
     ),
     (
         r"begins at step \d+",
-        "RuntimeError: This worker begins at step 100, others at step 0",
+        "RuntimeError: This worker begins at step 100, others elsewhere",
         "The workers have restored different checkpoints.",
         "OUTPUT_DIR must be one folder that all see, or hold the same checkpoint for each.",
     ),

@@ -585,7 +585,7 @@ def written(_, __):
         f"```text\n{text}\n```\n"
         f"*{found['example']}, {found['workers']} workers, {rounds} in {found['seconds']:.0f} s: "
         f"{found['test_bits_per_byte']:.2f} bits a byte in the test, "
-        f"where one who knows nothing has 8. The help texts of Python {found['python']} have "
+        f"where guessing has 8. The help texts of Python {found['python']} have "
         f"{found['text_bytes']:,} bytes, SHA-256 {found['text_sha256'][:12]}…. "
         f"{found['date']}, {found['cores']} cores.*"
     )
