@@ -10,11 +10,11 @@
 
 # %% [markdown]
 # # SGD by experiment
-# Your batch has 4 million tokens. Would twice as many GPUs halve the time? Synchronous workers make the
+# Your batch has 4 million tokens. Would twice as many GPUs halve the time? Synchronous ones make the
 # batch twice as large; eight asynchronous ones make each gradient about seven updates old. How large
 # may a batch be, and how old a gradient? You can measure both in seconds; GPT-3's batch of 3.2 million
-# tokens was chosen with the help of the first measurement. You will be able to answer the question from
-# one number, the critical batch: if it is 2 million tokens, hardly; if it is 16 million, nearly.
+# tokens was chosen with the help of the first measurement. You will be able to answer from one number,
+# the critical batch: if it is 2 million tokens, you save 17% of the steps; if it is 16 million, 40%.
 #
 # After this notebook you can:
 # - measure the noise of a gradient, and estimate the critical batch from it;
