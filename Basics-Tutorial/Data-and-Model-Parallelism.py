@@ -208,14 +208,14 @@ for schedule in gpipe, one_f_one_b, zero_bubble:
 # zero_bubble   7.7% idle, stage 0 stores  4
 # ```
 #
-# It is 3/15 for both: a stage waits for the first micro-batch and for the last gradient. 1F1B saves
-# memory, because at most $K$ micro-batches are under way. With W in the gaps, as in the paper's ZB-H1, a
-# third of the bubble remains; ZB-H2 removes nearly all, for about twice the activations.
+# It is 3/15 for both: beside its twelve turns a stage waits for three, until the first micro-batch and
+# the last gradient come. 1F1B saves memory, because at most $K$ micro-batches are under way. With W in the
+# gaps, as in the paper's ZB-H1, a third of the bubble remains; ZB-H2 removes nearly all, for about twice
+# the activations.
 #
 # </details>
 #
-# In general GPipe and 1F1B are idle for this share of the time (many texts divide by the *ideal*
-# time instead, $(K - 1)/M$):
+# In general this is their idle share (many texts divide by the *ideal* time instead, $(K - 1)/M$):
 #
 # $$\frac{K - 1}{M + K - 1}$$
 #
