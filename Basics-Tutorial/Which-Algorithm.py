@@ -276,9 +276,9 @@ def table(runs, case):
 # %% [markdown]
 # ## Eight workers, slow gradients
 # Now each algorithm trains five times at its best rate, with other seeds, and is tested with unseen
-# digits. Its speed-up is `n` times two factors: *hardware efficiency*, the mini-batches made, beside `n`
-# times those of one worker; and *statistical efficiency*, the mini-batches that one worker needs to 95%,
-# beside those needed here. (`inf`: a run that does not arrive.)
+# digits. Its speed-up is `n` times two factors: *hardware efficiency*, the mini-batches made, divided by
+# `n` times one worker's; and *statistical efficiency*, the mini-batches that one worker needs to 95%,
+# divided by those needed here. (`inf`: a run that does not arrive.)
 #
 # **Predict:** which is the first to recognise 95% of them? Which are no faster than one worker?
 
