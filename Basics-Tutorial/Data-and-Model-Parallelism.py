@@ -10,7 +10,7 @@
 
 # %% [markdown]
 # # Data and model parallelism
-# When one layer exceeds the memory of a GPU, or one mini-batch takes too long, you must cut the
+# When one layer exceeds the memory of a GPU, or each GPU has too few examples left, you must cut the
 # model itself, between its layers or inside them. The wrong cut leaves most of your devices idle: three
 # stages that take turns are idle for two thirds of the time. You will be able to bring this below a
 # tenth, and to say which cut must stay inside a machine.
@@ -30,7 +30,7 @@
 #
 # ![Two layers W1 and W2, a batch X, and two devices in each of three cases. Data parallelism: each device has half of the rows of X and a copy of both matrices; they exchange gradients as large as w. Layers in two places: device 0 has X and W1, device 1 has W2; h and its gradient cross. Tensor parallelism: both have X, each has half of the columns of W1 and half of the rows of W2; they exchange and add partial sums.](../docs/figures/parallelism.svg)
 #
-# The second and third are both *model parallelism*. All must give the update of one device, here for the
+# The second and third are *model parallelism*. All must give the update of one device, here for the
 # digits' network and 64 examples. A folded cell computes this update, `ONE_DEVICE`, and defines
 # `gradient(w, rows_x, rows_y)`.
 
