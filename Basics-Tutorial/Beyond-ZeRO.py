@@ -29,7 +29,7 @@
 # ## Does it fit?
 # ZeRO 3 divides the parameters, their gradients and the optimizer's state among $n$ workers:
 #
-# ![What each of n workers stores: 16 bytes for each parameter with DDP, 16/n with ZeRO 3.](../docs/figures/zero.svg)
+# ![What each of three workers stores. DDP: all of the parameters, the gradients and the optimizer state, 16 bytes for each parameter. ZeRO 1: a third of the optimizer state. ZeRO 2: also only a third of the gradients. ZeRO 3: a third of everything.](../docs/figures/zero.svg)
 #
 # It does not divide the *activations*, stored from the forward to the backward pass. Those of a
 # transformer's block have (Korthikanti et al. 2022)
