@@ -456,8 +456,8 @@ check_2(answer_2)
 # ```
 #
 # What is slow and always the same comes before `cache`; what should differ from epoch to epoch (the
-# order, a random crop) comes after it. (`batches` above parses after `cache`: its rows have no batches
-# before `shuffle`, and to parse a batch is cheap.)
+# order, a random crop) comes after it. (`batches` above parses after `cache`, because it shuffles rows
+# and parses whole batches, which costs little.)
 #
 # </details>
 
