@@ -122,7 +122,7 @@ for (source, target), size in sorted(sent.items()):
 #
 # </details>
 #
-# But the workers take turns: you have gained memory, not speed.
+# But the workers take turns: you gain memory, not speed.
 #
 # ## Pipelines
 # GPipe (Huang et al. 2019) cuts the batch into $M$ *micro-batches*. While *stage* 1 (the layers of
@@ -335,7 +335,7 @@ print("a pipeline, d = 8192, L = 80, K = 8: offers %d" % (2 * 3 / 4 * 80 * 8192 
 # %% [markdown]
 # A transformer's block has twelve matrices of $d \times d$ for its four all-reduces. So its tensor
 # parallelism offers 4,608 operations for each byte: enough inside a machine, too few between machines.
-# This explains a common order:
+# Hence a common order:
 #
 # 1. If all fits into a device: **data parallelism**.
 # 2. If it does not: **shard** what data parallelism stores (ZeRO, FSDP).
