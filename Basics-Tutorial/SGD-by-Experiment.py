@@ -183,7 +183,7 @@ for B, lr in (32, 0.1), (128, 0.1), (128, 0.4), (256, 0.8), (512, 1.6):
 # (The median of five runs with other mini-batches, and the range.) Batch 128 with 0.4 does as well as
 # 32 with 0.1, and so does 256 with 0.8 after some jumps at the start. Batch 128 with 0.1 falls behind,
 # because it makes a quarter of the steps without making them longer. With 512 and 1.6 $w$ does not
-# stay "almost the same", and no run is as good.
+# stay "almost the same" (1.6 is above the limit of the next section), and no run is as good.
 #
 # </details>
 
@@ -205,10 +205,11 @@ show(
 )
 
 # %% [markdown]
-# This *linear* rule holds for SGD, also with momentum, below the critical batch. For Adam, which we
-# do not run here, Malladi et al. (2022) derive $\sqrt{k}$: Adam divides by the size of the noise,
-# which falls by $\sqrt{k}$, so its steps grow by $\sqrt{k}$ by themselves. Their rule holds while the
-# noise is larger than the gradient, and changes Adam's $\beta_1$, $\beta_2$ and $\epsilon$, too.
+# This *linear* rule holds for SGD, also with momentum, while the batch is not far above the critical one,
+# nor the rate far above a limit that comes next. For Adam, which we do not run here, Malladi et al.
+# (2022) derive $\sqrt{k}$: Adam divides by the size of the noise, which falls by $\sqrt{k}$, so its steps
+# grow by $\sqrt{k}$ by themselves. Their rule holds while the noise is larger than the gradient, and
+# changes Adam's $\beta_1$, $\beta_2$ and $\epsilon$, too.
 #
 # ## The stability limit
 # How large may a step be at all? On a bowl $f(w) = \frac{1}{2} \lambda w^2$ the gradient is
