@@ -173,8 +173,8 @@ print("step: %d" % steps)
 # step: 124
 # ```
 #
-# Most likely `step` is ahead, because the numbers grow while you read. Several reads see several
-# moments, so they are no *snapshot*. Nor is a checkpoint of an asynchronous training.
+# Most likely `step` is ahead, because the numbers grow while you read. (One worker began sooner.) Several
+# reads see several moments, so they are no *snapshot*. Nor is a checkpoint of an asynchronous training.
 #
 # </details>
 
