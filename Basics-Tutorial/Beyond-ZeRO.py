@@ -12,7 +12,7 @@
 # # Beyond ZeRO: memory, time and networks
 # You have 64 GPUs for a month, and a model of 30 billion parameters. Will it fit? Will the GPUs
 # compute, or wait for the network? And how do you divide the model among them? In exercise 1 you answer
-# on paper: it fits with nine sequences, and one computes for 4.8 s while its messages take 0.4.
+# on paper, with four numbers.
 #
 # After this notebook you can:
 # - estimate the memory of a training run with its activations;
@@ -29,7 +29,7 @@
 # ## Does it fit?
 # ZeRO 3 divides the parameters, their gradients and the optimizer's state among $n$ workers:
 #
-# ![What each of n workers stores: 16 bytes for each parameter with DDP, 16/n with ZeRO 3.](../docs/figures/zero.svg)
+# ![What each of three workers stores. DDP: all of the parameters, the gradients and the optimizer state, 16 bytes for each parameter. ZeRO 1: a third of the optimizer state. ZeRO 2: also only a third of the gradients. ZeRO 3: a third of everything.](../docs/figures/zero.svg)
 #
 # It does not divide the *activations*, stored from the forward to the backward pass. Those of a
 # transformer's block have (Korthikanti et al. 2022)
@@ -353,7 +353,7 @@ assert messages == ([126, 32766], [28, 4108])
 #
 # If ZeRO 3 gathers over these 64 GPUs by eight rings, a GPU gets $R$ = 406 GB/s.
 # Llama 3 reached $F$ = 400 · 10¹², 41% of the peak, waits included (the *MFU*, model FLOPs
-# utilization). At this rate a GPU needs 984 tokens a step.
+# utilization). At this rate 984 tokens a step hide the gathers.
 #
 # **HSDP** (hybrid) shards inside a machine only:
 #
@@ -498,8 +498,8 @@ check_1(answer_1)
 # assert check_1(answer_1)
 # ```
 #
-# It hides easily; with one busy card in each machine it would be 3.5 s. Real runs are slower: causal
-# attention computes a tenth more, and no network reaches its full rate.
+# The messages hide easily; with one busy card in each machine they would take 3.5 s. Real runs are
+# slower: causal attention computes a tenth more, and no network reaches its full rate.
 #
 # </details>
 

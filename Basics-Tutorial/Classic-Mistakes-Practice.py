@@ -31,7 +31,7 @@
 # ![Eight rows, each with a symptom, the first check and the mistake. It prints nothing: which call hits its limit, mistake 17, no deadline. A worker starts 30 s late: how often does it look, 18. The accuracy falls back: is step below the calls of run, 19, from scratch. After a restore there are errors, or old results: compare names and shapes, 20. Some classes are never right: a checksum of each worker's rows, 21, the same shard. The test is too good: which test rows have copies in the training, 22. Batches come twice: count the different numbers, 23. Each step is slower: count the ops, 24, a graph that grows.](../docs/figures/practice.svg)
 #
 # You have seen three of them already: 18 and 19 in [Sessions-that-Recover](Sessions-that-Recover.ipynb),
-# with a NaN loss and deleted checkpoints, and 21 in [Input-Pipelines](Input-Pipelines.ipynb).
+# and 21 in [Input-Pipelines](Input-Pipelines.ipynb).
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.

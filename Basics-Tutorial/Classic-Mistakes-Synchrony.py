@@ -10,11 +10,10 @@
 
 # %% [markdown]
 # # Classic mistakes: synchrony
-# Two workers train in step, and the model that they save recognises 97% of one scanner's images and 56%
-# of the other's. Synchronous training promises that all workers compute at the same `w`, and that each
-# counts once; no error message tells you when the promise is broken. You will be able to find eight ways
-# to break it, each by a number or by a hang. Five of them concern every framework; three need a parameter
-# server.
+# Two workers with a scanner each train in step, and the model that they save fails on the images of
+# one. Synchronous training promises that all workers compute at the same `w`, and that each counts once;
+# no error message tells you when the promise is broken. You will know eight ways to break it, and find
+# them by a number or a hang. Three need a parameter server.
 #
 # After this notebook you can:
 # - let all workers start from one `w`, and go through an epoch without a hang;
@@ -281,11 +280,12 @@ for name, power in ("mean", 1), ("sum", 0), ("mean of a mean", 2):
     print("%-17s" % name + "".join("%9s" % word for word in words))
 
 # %% [markdown]
-# With two and four workers the sum does no harm that you see, because it only raises a low learning
-# rate. With eight it fails. Clip the norm of the mean gradient, too, not each worker's. (Under ZeRO a
-# worker has only a part of it, so first all-reduce the sum of squares.) **Fixed:** compare one
-# step of your workers with one step of one worker on all their examples. It must be equal, not
-# similar.
+# With two and four workers the sum even helps, because it raises a low learning rate; with eight it
+# fails. The mean of a mean lowers the rate, so the model only learns more slowly. **Fixed:** compare one
+# step of your workers with one step of one worker on all their examples. Only rounding may differ.
+#
+# Likewise clip the norm of the mean gradient, not of each worker's. (Under ZeRO a worker has only a part
+# of it, so first all-reduce the sum of squares.)
 #
 # ## Mistake 14: all-reduces in another order
 # To send one message instead of four, each worker packs its four gradients into a *bucket* of 2,410
@@ -607,7 +607,7 @@ course.end()
 # - Peng et al. 2018, [MegDet](https://arxiv.org/abs/1711.07240), which shares the statistics of
 #   batch normalisation across GPUs.
 #
-# **Elsewhere:** mistakes 9 to 11, 13 and 14 look the same in PyTorch and JAX; 12, 15 and 16 need a
-# ps.
+# **Elsewhere:** mistakes 9 to 11, 13 and 14 look the same in PyTorch, and in JAX's `shard_map`. JAX's
+# `jit` computes on a sharded batch what one device would, which excludes 11, 13 and 14.
 #
 # Next: [Which-Algorithm](Which-Algorithm.ipynb), the end of part three: all of them race.

@@ -10,7 +10,7 @@
 
 # %% [markdown]
 # # Data and model parallelism
-# When one layer exceeds the memory of a GPU, or one mini-batch takes too long, you must cut the
+# When one layer exceeds the memory of a GPU, or each GPU has too few examples left, you must cut the
 # model itself, between its layers or inside them. The wrong cut leaves most of your devices idle: three
 # stages that take turns are idle for two thirds of the time. You will be able to bring this below a
 # tenth, and to say which cut must stay inside a machine.
@@ -30,7 +30,7 @@
 #
 # ![Two layers W1 and W2, a batch X, and two devices in each of three cases. Data parallelism: each device has half of the rows of X and a copy of both matrices; they exchange gradients as large as w. Layers in two places: device 0 has X and W1, device 1 has W2; h and its gradient cross. Tensor parallelism: both have X, each has half of the columns of W1 and half of the rows of W2; they exchange and add partial sums.](../docs/figures/parallelism.svg)
 #
-# The second and third are both *model parallelism*. All must give the update of one device, here for the
+# The second and third are *model parallelism*. All must give the update of one device, here for the
 # digits' network and 64 examples. A folded cell computes this update, `ONE_DEVICE`, and defines
 # `gradient(w, rows_x, rows_y)`.
 
@@ -122,7 +122,7 @@ for (source, target), size in sorted(sent.items()):
 #
 # </details>
 #
-# But the workers take turns: you have gained memory, not speed.
+# But the workers take turns: you gain memory, not speed.
 #
 # ## Pipelines
 # GPipe (Huang et al. 2019) cuts the batch into $M$ *micro-batches*. While *stage* 1 (the layers of
@@ -208,14 +208,14 @@ for schedule in gpipe, one_f_one_b, zero_bubble:
 # zero_bubble   7.7% idle, stage 0 stores  4
 # ```
 #
-# It is 3/15 for both: a stage waits for the first micro-batch and for the last gradient. 1F1B saves
-# memory, because at most $K$ micro-batches are under way. With W in the gaps, as in the paper's ZB-H1, a
-# third of the bubble remains; ZB-H2 removes nearly all, for about twice the activations.
+# It is 3/15 for both: beside its twelve turns a stage waits for three, until the first micro-batch and
+# the last gradient come. 1F1B saves memory, because at most $K$ micro-batches are under way. With W in the
+# gaps, as in the paper's ZB-H1, a third of the bubble remains; ZB-H2 removes nearly all, for about twice
+# the activations.
 #
 # </details>
 #
-# In general GPipe and 1F1B are idle for this share of the time (many texts divide by the *ideal*
-# time instead, $(K - 1)/M$):
+# In general this is their idle share (many texts divide by the *ideal* time instead, $(K - 1)/M$):
 #
 # $$\frac{K - 1}{M + K - 1}$$
 #
@@ -335,7 +335,7 @@ print("a pipeline, d = 8192, L = 80, K = 8: offers %d" % (2 * 3 / 4 * 80 * 8192 
 # %% [markdown]
 # A transformer's block has twelve matrices of $d \times d$ for its four all-reduces. So its tensor
 # parallelism offers 4,608 operations for each byte: enough inside a machine, too few between machines.
-# This explains a common order:
+# Hence a common order:
 #
 # 1. If all fits into a device: **data parallelism**.
 # 2. If it does not: **shard** what data parallelism stores (ZeRO, FSDP).

@@ -12,8 +12,8 @@
 # # From here to DDP and FSDP
 # A model of 7.5 billion parameters, trained by an all-reduce, needs 120 GB on *each* GPU, and a usual
 # GPU has 80. With the same two halves of the ring, called at other moments, 64 GPUs need 1.9 GB each;
-# activations and gathered layers come on top. Here you build both, PyTorch's DDP and FSDP, and measure
-# them.
+# activations and gathered layers come on top. Here you build both in NumPy, and measure them: DDP and
+# FSDP, as PyTorch calls them.
 #
 # After this notebook you can:
 # - say what DDP does during the backward pass, and why it sends gradients in buckets;
@@ -33,7 +33,7 @@
 # ![What each of three workers stores. DDP: all of the parameters, the gradients and the optimizer state, 16 bytes for each parameter. ZeRO 1: a third of the optimizer state. ZeRO 2: also only a third of the gradients. ZeRO 3: a third of everything.](../docs/figures/zero.svg)
 #
 # All stages consist of the ring's two halves: a **reduce-scatter** gives worker $k$ part $k$ of the sum,
-# an **all-gather** gives every worker all parts. Each sends $\frac{n-1}{n}$ of the vector's bytes.
+# an **all-gather** gives every worker all parts. In each a worker sends $\frac{n-1}{n}$ of the vector.
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
@@ -547,7 +547,7 @@ print_bytes(counts)
 # ZeRO 3   0.5   0.5         3.0        4.0                 4.5
 # ```
 #
-# They do: the stages make the same sums in the same order. Stages 1 and 2 send as much as DDP, whose
+# They do: all make the same sums in the same order. Stages 1 and 2 send as much as DDP, whose
 # all-reduce *is* their reduce-scatter and all-gather. Stage 3 sends 1.5 times as much, because it gathers
 # the parameters twice.
 #

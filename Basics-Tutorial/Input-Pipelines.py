@@ -13,8 +13,8 @@
 # Of the millions of training jobs that Google ran in one month, a fifth spent more than a third of
 # their compute time on reading data (Murray et al. 2021). With several workers it also matters who reads
 # which rows: if two read the same part, TensorFlow raises no error and the loss falls as usual, but the
-# model here recognises 51% of the digits instead of 97%. You will be able to prove that each row is read
-# once, and to make an update three times as fast whose data come slowly.
+# model becomes far worse. You will be able to prove that each row is read once, and to make an update
+# with slow reads more than twice as fast.
 #
 # After this notebook you can:
 # - give each worker its part of the data, by file or by row, and prove that no row is lost;
@@ -455,8 +455,9 @@ check_2(answer_2)
 # assert check_2(answer_2)
 # ```
 #
-# What is slow and always the same (reading, parsing) comes before `cache`; what should differ from
-# epoch to epoch (the order, a random crop) comes after it.
+# What is slow and always the same comes before `cache`; what should differ from epoch to epoch (the
+# order, a random crop) comes after it. (`batches` above parses after `cache`, because it shuffles rows
+# and parses whole batches, which costs little.)
 #
 # </details>
 

@@ -13,8 +13,8 @@
 # A training runs for days. Does it still learn? Which worker is slow? May one machine be restarted?
 # Since all its state is in variables that have a name and a device, any program that knows the addresses
 # of the cluster can read them without stopping it. You will do that to two workers that train, kill one
-# of them, and see that the other goes on as if nothing had happened. (This is for those who keep
-# TensorFlow 1 code: newer frameworks have nothing of the kind built in.)
+# of them, and watch the other. (This is for those who keep TensorFlow 1 code: newer frameworks have
+# nothing of the kind built in.)
 #
 # After this notebook you can:
 # - join a running cluster as a client, and read what is shared and what a worker has for itself;
@@ -173,8 +173,8 @@ print("step: %d" % steps)
 # step: 124
 # ```
 #
-# Most likely `step` is ahead, because the numbers grow while you read. Several reads see several
-# moments, so they are no *snapshot*. Nor is a checkpoint of an asynchronous training.
+# Most likely `step` is ahead, because the numbers grow while you read. (One worker began sooner.) Several
+# reads see several moments, so they are no *snapshot*. Nor is a checkpoint of an asynchronous training.
 #
 # </details>
 

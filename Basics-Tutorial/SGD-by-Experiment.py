@@ -10,11 +10,11 @@
 
 # %% [markdown]
 # # SGD by experiment
-# Your batch has 4 million tokens. Would twice as many GPUs halve the time? Synchronous workers make the
+# Your batch has 4 million tokens. Would twice as many GPUs halve the time? Synchronous ones make the
 # batch twice as large; eight asynchronous ones make each gradient about seven updates old. How large
 # may a batch be, and how old a gradient? You can measure both in seconds; GPT-3's batch of 3.2 million
-# tokens was chosen with the help of the first measurement. You will be able to answer the question from
-# one number, the critical batch: if it is 2 million tokens, hardly; if it is 16 million, nearly.
+# tokens was chosen with the help of the first measurement. You will be able to answer from one number,
+# the critical batch: if it is 2 million tokens, you save 17% of the steps; if it is 16 million, 40%.
 #
 # After this notebook you can:
 # - measure the noise of a gradient, and estimate the critical batch from it;
@@ -183,7 +183,7 @@ for B, lr in (32, 0.1), (128, 0.1), (128, 0.4), (256, 0.8), (512, 1.6):
 # (The median of five runs with other mini-batches, and the range.) Batch 128 with 0.4 does as well as
 # 32 with 0.1, and so does 256 with 0.8 after some jumps at the start. Batch 128 with 0.1 falls behind,
 # because it makes a quarter of the steps without making them longer. With 512 and 1.6 $w$ does not
-# stay "almost the same", and no run is as good.
+# stay "almost the same" (1.6 is above the limit of the next section), and no run is as good.
 #
 # </details>
 
@@ -205,10 +205,11 @@ show(
 )
 
 # %% [markdown]
-# This *linear* rule holds for SGD, also with momentum, below the critical batch. For Adam, which we
-# do not run here, Malladi et al. (2022) derive $\sqrt{k}$: Adam divides by the size of the noise,
-# which falls by $\sqrt{k}$, so its steps grow by $\sqrt{k}$ by themselves. Their rule holds while the
-# noise is larger than the gradient, and changes Adam's $\beta_1$, $\beta_2$ and $\epsilon$, too.
+# This *linear* rule holds for SGD, also with momentum, while the batch is not far above the critical one,
+# nor the rate far above a limit that comes next. For Adam, which we do not run here, Malladi et al.
+# (2022) derive $\sqrt{k}$: Adam divides by the size of the noise, which falls by $\sqrt{k}$, so its steps
+# grow by $\sqrt{k}$ by themselves. Their rule holds while the noise is larger than the gradient, and
+# changes Adam's $\beta_1$, $\beta_2$ and $\epsilon$, too.
 #
 # ## The stability limit
 # How large may a step be at all? On a bowl $f(w) = \frac{1}{2} \lambda w^2$ the gradient is

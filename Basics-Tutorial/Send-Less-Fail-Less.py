@@ -12,9 +12,8 @@
 # # Send less, fail less
 # Two data centres are joined by a link of 1 Gbit/s. The gradient of a billion parameters, of 4
 # bytes each, takes 32 seconds on it, and a step computes for one. On 16,384 GPUs something fails
-# every three hours, and stops all of them. Here you send 2% of the bytes, and then one message for 200
-# steps, both without a higher loss on the digits. In the end you compute how much time failures leave
-# you.
+# every three hours, and stops all of them. Here you send 2% of the bytes, then one message for 200
+# steps, and see what each costs. In the end you compute how much time failures leave you.
 #
 # After this notebook you can:
 # - say what a compressed gradient loses, and how to keep it;
@@ -28,8 +27,8 @@
 # ## Send less: compression
 # ![Two steps of one worker with top-k, k = 2. In the first it sends the largest entries, and keeps the others as e. In the second it adds e to lr g, and sends entries that were left out before. Below, what a worker sends with 2, 4 and 8 workers: 1, 1.5 and 1.75 messages if they are added up in the ring, as PowerSGD's, and 1, 3 and 7 if they are gathered.](../docs/figures/compressed.svg)
 #
-# *Top-k* sends only the $k$ largest entries of a gradient. *Error feedback* keeps the others in `e`,
-# for the next step:
+# *Top-k* sends only the largest entries of a gradient. *Error feedback* keeps the others in `e`, for the
+# next step; here $k$ is the worker:
 #
 # ```
 # worker k   p <- lr * g_k(w) + e_k;   c_k <- top-k of p;   e_k <- p - c_k
@@ -242,8 +241,8 @@ for T in (20, 200):
 #
 # ## Failures at scale
 # If each GPU brings one interruption in $t_f$ hours, $n$ bring one in $t_f/n$, and each stops all.
-# Llama 3's 16,384 GPUs had 419 in 54 days, of any cause. Which share of the time is then work that
-# lasts, the *goodput*?
+# Llama 3's 16,384 GPUs had 419 unexpected ones in 54 days, of any cause. Which share of the time is then
+# work that lasts, the *goodput*?
 #
 # Saving every $I$ seconds costs $C/I$ of the time, and an interruption loses $I/2$ of every $t_f/n$.
 # The sum is smallest at Young's interval, $I = \sqrt{2 C \cdot t_f/n}$. A restart takes 10 minutes

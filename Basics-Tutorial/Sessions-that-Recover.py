@@ -12,10 +12,9 @@
 # # Sessions that recover, and their hooks
 # On thousands of machines one dies every few hours
 # ([Send-Less-Fail-Less](Send-Less-Fail-Less.ipynb)). TensorFlow's MonitoredSession goes on after such a
-# loss, but not always from where it was: here one run goes on from step 101 of 120, another from step 1,
-# and neither raises an error. You will be able to say which, and to write *hooks*, which it calls around
-# each `run`, that refuse, test and stop. It is no longer developed: read this notebook if you keep
-# programs of TensorFlow 1, or write their heirs.
+# loss, but not always from where it was, and without a word. You will be able to say from where, and to
+# write *hooks*, which it calls around each `run`: they refuse, test and stop. MonitoredSession is no longer
+# developed: read this notebook if you keep programs of TensorFlow 1, or write their heirs.
 #
 # After this notebook you can:
 # - say what is lost when a ps, the chief or a worker dies, and what the other tasks do;
@@ -427,8 +426,9 @@ with tf.Graph().as_default():
 # %% [markdown]
 # ## Who deletes what
 # A `Saver` keeps its last five checkpoints (`max_to_keep=5`) and deletes older ones. Which are *its own*,
-# when a run continues? `MonitoredTrainingSession` restores and saves with one and the same `Saver`. In `train` below, the session's creator restores, and a
-# `CheckpointSaverHook` with a `Saver` of its own saves.
+# when a run continues? `MonitoredTrainingSession` restores and saves with one and the same `Saver`. In
+# `train` below, the session's creator restores, and a `CheckpointSaverHook` with a `Saver` of its own
+# saves.
 
 
 # %% jupyter={"source_hidden": true}

@@ -10,10 +10,10 @@
 
 # %% [markdown]
 # # TensorFlow 2's strategies
-# In TensorFlow 2 one object, the *strategy*, places variables, starts servers and exchanges gradients,
-# and one other line takes a training step from one device to two machines. The same line can silently
-# make it another step: the gradient differs, or some examples are read twice or never. Here one loop runs
-# under four strategies, and you measure what stays equal.
+# In TensorFlow 2 one object, the *strategy*, places variables, starts servers and exchanges gradients.
+# You change one line, and a training step moves from one device to two machines. The same line can silently
+# make it another step: the gradient differs, or some examples are never read. Here one loop runs under
+# four strategies, and you measure what stays equal.
 #
 # After this notebook you can:
 # - write one training step that runs on one device, on several, and in several processes;
@@ -553,7 +553,7 @@ assert all(column["own_loop"] == "learns" for column in table.values())
 # with `keras.distribution`. You name a mesh of devices and the axis along which each variable is cut; the
 # compiler inserts the all-reduces.
 #
-# <details><summary>Ten lines: data and tensor parallelism by <code>fit</code>, in two processes</summary>
+# <details><summary>Data and tensor parallelism by <code>fit</code>, in two processes</summary>
 #
 # The tests do not run this: `pip install keras==3.15.1 jax==0.10.2 scikit-learn`, in an environment of its own.
 #

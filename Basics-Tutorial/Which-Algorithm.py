@@ -10,9 +10,9 @@
 
 # %% [markdown]
 # # Which algorithm?
-# Where machines take very different times, two asynchronous algorithms are the first here, in half of
-# one worker's time. On equal machines the synchronous ones are level with them, and where messages cost
-# more than gradients, no group of workers beats one. You will be able to say which case is yours.
+# Which algorithm is the first to recognise 95% of the digits? That depends on how much the time of a
+# gradient varies, and on what a message costs beside it: in one of the three cases here no group of
+# workers beats one. You will be able to say which case is yours.
 #
 # A comparison at one learning rate cannot tell you much, because a rate that suits one algorithm starves
 # or breaks another. So nine algorithms race fairly: in each of the three cases each is tuned with the
@@ -21,7 +21,7 @@
 # After this notebook you can:
 # - write nine algorithms as one rule with three choices;
 # - compare algorithms fairly, and split a speed-up into hardware and statistical efficiency;
-# - say from which spread of times on a barrier costs too much, and why the field left parameter
+# - say how much times may vary before a barrier costs too much, and why the field left parameter
 #   servers;
 # - choose an algorithm for a situation, and give the reason.
 #
@@ -276,7 +276,9 @@ def table(runs, case):
 # %% [markdown]
 # ## Eight workers, slow gradients
 # Now each algorithm trains five times at its best rate, with other seeds, and is tested with unseen
-# digits. (`inf`: a run that does not arrive.)
+# digits. Its speed-up is `n` times two factors: *hardware efficiency*, the mini-batches made, divided by
+# `n` times one worker's; and *statistical efficiency*, the mini-batches that one worker needs to 95%,
+# divided by those needed here. (`inf`: a run that does not arrive.)
 #
 # **Predict:** which is the first to recognise 95% of them? Which are no faster than one worker?
 
@@ -486,7 +488,6 @@ assert np.median(ended) > 1
 # ![Decision chart. Is one device large and fast enough? If yes: do not distribute: Non-Distributed-Setup. Is the model too large for a device? If yes: Sharded-Training; then Model-Parallelism, Sparse-Embeddings. Do the devices of one machine suffice? If yes: Multiple-GPUs-Single-Machine. Are the machines equal, and do all stay? If yes: Collective-AllReduce; slow network: Local-SGD, DiLoCo. Are just one or two slow at a time? If yes: Synchronous-SGD with --backup-workers. Do gradients cost far more than pulls? If yes: HogWild; DynSGD if late gradients break training. Otherwise T steps between two messages: Local-SGD, DOWNPOUR-Easy, ADAG or AEASGD, each tuned; which is soonest is not measured.](../docs/figures/choose.svg)
 #
 # [Compare](../Measurements/Compare/#which-one-to-use-and-why) names measured rows behind this advice.
-# For the last answer the race prefers Local-SGD.
 
 # %% [markdown]
 # ## Exercises
