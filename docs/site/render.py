@@ -19,7 +19,8 @@ RULE = re.compile(r"^ ─+$")
 
 
 def text_tables(text):
-    """Returns the text of a page in which each fenced text table is an HTML table."""
+    """Returns the text of a page, without badges, in which fenced text tables are HTML tables."""
+    text = re.sub(r"(?m)^\[!\[.*\n", "", text)  # pictures from elsewhere: no request leaves
     return re.sub(r"(?m)^```\n(\n? \S.*\n ─+\n.*?)^```\n", replacement, text, flags=re.S)
 
 

@@ -14,7 +14,7 @@ MISTAKES = {
             ("w_k = [v.read_value() for v in w]", "w_k = flags.copies"),
             (LOOP, ONE_PULL),
         ],
-        "each mini-batch twice": [("tf.int64), number]", "tf.int64), number // 2]")],
+        "each mini-batch twice": [("+ k, number]", "+ k, number // 2]")],
     },
     "staleness": {
         "a version before the last": [("g, version, ticket", "g, version - 1, ticket")],

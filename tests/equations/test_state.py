@@ -419,7 +419,7 @@ MISTAKES = {
     },
     (FILES, "count"): {"the state is not saved": [("        session.run(save_state)\n", "")]},
     (COORDINATOR, "losses"): {
-        "a mini-batch for the next one, too": [("tf.int64), number]", "tf.int64), number // 2]")]
+        "a mini-batch for the next one, too": [("+ k, number]", "+ k, number // 2]")]
     },
     (COORDINATOR, "masks"): {"all have the same": [("v + k if seed", "v + 0 * k if seed")]},
     (COORDINATOR, "count"): {
