@@ -52,8 +52,8 @@ TIMED = [
 UNOBSERVED = [
     *TIMED,
     (
-        "written.append(tf.numpy_function(metrics.push, [push_row(update, step, flags)], []))",
-        "written.append(update.push)",
+        "written += [tf.numpy_function(metrics.push, [push_row(update, step, flags)], [])]",
+        "written += [update.push]",
     ),
     ("while not metrics.is_chief or metrics.step < saved", "while True or saved"),  # no test
 ]

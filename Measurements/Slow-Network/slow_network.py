@@ -26,10 +26,10 @@ HALF = [  # both ways, w stays in single precision
         "            w_k.append(tf.cast(half, tf.float32))\n",
     ),
     (
-        "        with tf.device(v.device):\n            arrived.append(tf.identity(vector))\n",
+        "        with tf.device(v.device):\n            arrived += [tf.identity(vector)]\n",
         "        half = tf.cast(vector, tf.float16)\n"
         "        with tf.device(v.device):\n"
-        "            arrived.append(tf.cast(half, tf.float32))\n",
+        "            arrived += [tf.cast(half, tf.float32)]\n",
     ),
 ]
 MEAN_OF_W = [("mean = [s / flags.local_steps for s in a]", "mean = a")]
