@@ -16,12 +16,12 @@ import support
 from rich.console import Console
 from test_measurements import (
     MEASUREMENTS,
+    both_tests,
     cells,
     check_rows,
     checks,
     figures,
     load,
-    mistaken,
     points,
     same,
 )
@@ -968,13 +968,4 @@ def test_the_committed_results_are_whole():
 
 # The tests of all checks -------------------------------------------------------------------------
 
-
-@pytest.mark.parametrize("name", CHECKS)
-def test_what_is_counted(name, tmp_path):
-    CHECKS[name](load, tmp_path)
-
-
-@pytest.mark.parametrize("name, fails, place, changes", support.mistakes(MISTAKES, core=1))
-def test_a_mistake_is_caught(name, fails, place, changes, tmp_path):
-    with support.caught(fails):
-        CHECKS[name](mistaken(place, changes), tmp_path)
+test_what_is_counted, test_a_mistake_is_caught = both_tests(CHECKS, MISTAKES)

@@ -75,6 +75,21 @@ def mistaken(place, changes):
     return lambda name, more=(): load(name, [*changes, *more] if name == place else more)
 
 
+def both_tests(found, mistakes):
+    """Returns the tests of all checks: what each counts is right, and it finds its mistakes."""
+
+    @pytest.mark.parametrize("name", found)
+    def counted(name, tmp_path):
+        found[name](load, tmp_path)
+
+    @pytest.mark.parametrize("name, fails, place, changes", support.mistakes(mistakes, core=1))
+    def caught(name, fails, place, changes, tmp_path):
+        with support.caught(fails):
+            found[name](mistaken(place, changes), tmp_path)
+
+    return counted, caught
+
+
 CHECKS, check = checks()
 MISTAKES = {}  # (name of a check, what fails, the script): {the mistake: [(text, another)]}
 
@@ -1177,13 +1192,4 @@ MISTAKES["what_a_drill_reads", "(pushes|gap|accuracy)", FAULTS] = {
 
 # The tests of all checks -------------------------------------------------------------------------
 
-
-@pytest.mark.parametrize("name", CHECKS)
-def test_what_is_counted(name, tmp_path):
-    CHECKS[name](load, tmp_path)
-
-
-@pytest.mark.parametrize("name, fails, place, changes", support.mistakes(MISTAKES, core=1))
-def test_a_mistake_is_caught(name, fails, place, changes, tmp_path):
-    with support.caught(fails):
-        CHECKS[name](mistaken(place, changes), tmp_path)
+test_what_is_counted, test_a_mistake_is_caught = both_tests(CHECKS, MISTAKES)

@@ -10,9 +10,8 @@ import types
 
 import numpy as np
 import pytest
-import support
 from common import delays, drivers, examples, references
-from test_measurements import cells, checks, figures, load, mistaken, points, same
+from test_measurements import both_tests, cells, checks, figures, points, same
 
 DRIVER, THEORY = "Same-Staleness", "Measurements/Same-Staleness/theory.py"
 CHECKS, check = checks()
@@ -588,13 +587,4 @@ def check_the_waits(load, tmp_path):
 
 # The tests of all checks -------------------------------------------------------------------------
 
-
-@pytest.mark.parametrize("name", CHECKS)
-def test_what_is_counted(name, tmp_path):
-    CHECKS[name](load, tmp_path)
-
-
-@pytest.mark.parametrize("name, fails, place, changes", support.mistakes(MISTAKES, core=1))
-def test_a_mistake_is_caught(name, fails, place, changes, tmp_path):
-    with support.caught(fails):
-        CHECKS[name](mistaken(place, changes), tmp_path)
+test_what_is_counted, test_a_mistake_is_caught = both_tests(CHECKS, MISTAKES)
