@@ -6,6 +6,7 @@ import pathlib
 import re
 import shlex
 import shutil
+import statistics
 import sys
 
 import diagrams
@@ -380,6 +381,32 @@ def test_the_numbers_of_the_front_page():
     measured += (support.ROOT / "Measurements" / "Same-Staleness" / "table.txt").read_text()
     numbers = re.findall(r"\d\.\d{2,}", found)
     assert numbers and all(number in measured for number in numbers), numbers
+
+
+def test_the_ratios_of_the_front_page():
+    """Catches a ratio of Slow-Network that is none of its results, or stands in another place."""
+    page = " ".join((support.ROOT / "README.md").read_text().split())
+    path = support.ROOT / "Measurements" / "Slow-Network" / "results.json"
+    results = json.loads(path.read_text())
+
+    def ratio(link, one, other):
+        rates = [
+            statistics.median(
+                run["batches_per_second"] for run in results[f"69 KB, {link}: {name}"]
+            )
+            for name in (one, other)
+        ]
+        return f"{rates[0] / rates[1]:.1f}"
+
+    for end, words in (
+        ("", "make {} and {} times the mini-batches of HogWild with one ps"),
+        (", 4 workers", "four {} and {} times"),
+    ):
+        links = ("10 Mbit/s", "100 Mbit/s")
+        due = [ratio(link, f"Ring-AllReduce{end}", f"HogWild{end}") for link in links]
+        assert words.format(*due) in page, due
+    due = ratio("10 Mbit/s", "DOWNPOUR-Easy, T = 10", "HogWild")
+    assert f"Ten steps between two pushes make {due} times as many at 10 Mbit/s" in page, due
 
 
 def test_commands_exist():
