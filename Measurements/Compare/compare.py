@@ -729,17 +729,25 @@ def page_of(results, tasks=TASKS):
 def leave(flags, source, directory):
     """Writes results.json, the tables and the pictures of what is in a file, into a directory.
 
-    source: measured.json, of any moment, or results.json.
+    source: measured.json, of any moment, or results.json. Of the results that are there already,
+    the tasks stay that measured.json does not have: they may come from another machine.
     """
     known = json.loads(source.read_text())
     results, own = known, directory / "results.json"
     if any("runs" in case and "setting" not in case for case in known.values()):
-        results = results_of(known, flags)
-        if not results:
+        new = results_of(known, flags)
+        if not new:
             print(f"no row is whole yet in {source}")
             return
-        digests = report.digests_of(known, results, folder_of)
-        (directory / "results_digests.json").write_text(json.dumps(digests, indent=1) + "\n")
+        there, before = directory / "results_digests.json", {}
+        digests = report.digests_of(known, new, folder_of)
+        if own.exists() and there.exists():
+            before = report.other_tasks(json.loads(own.read_text()), new)
+            folders = [folder_of(name.split(": ", 1)[1]) for name in before]
+            digests = report.joined(json.loads(there.read_text()), folders, digests)
+        results = before | new
+        results = {name: results[name] for name in in_order(results, flags.tasks)}
+        there.write_text(json.dumps(digests, indent=1) + "\n")
     if own.resolve() != source.resolve():
         drivers.write_results(own, results)
     console = drivers.table_console(WIDTH)

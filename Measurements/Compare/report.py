@@ -128,6 +128,21 @@ def digests_of(cases, results, folder_of):
     return dict(sorted(found.items()))
 
 
+def other_tasks(before, new):
+    """Returns the results of the tasks that new ones have not measured."""
+    measured = {name.split(": ", 1)[0] for name in new}
+    return {
+        name: result for name, result in before.items() if name.split(": ", 1)[0] not in measured
+    }
+
+
+def joined(before, folders, new):
+    """Returns new digests with those of before, of these folders. A digest not today's stays."""
+    old = {name: before[name] for name in folders if name in before}
+    stale = {name: own for name, own in old.items() if own != digest_today(name)}
+    return dict(sorted((old | new | stale).items()))
+
+
 def when_and_where(results):
     """Returns the last words below a table: when, where, with which versions, and how quiet."""
     places = list(dict.fromkeys(result["measured"] for result in results.values()))

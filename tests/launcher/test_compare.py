@@ -417,6 +417,50 @@ MISTAKES["which_rows_are_reported", "(rows|none|failed|target|tries|order)", "Co
 
 
 @check
+def check_what_another_sitting_measured(load, tmp_path):
+    """Its other tasks stay, its rows of a task that was measured anew go; digests likewise."""
+    module, old = load("Compare"), tmp_path / "old.json"
+    module.report = load(REPORT)
+    good = [tried((3,), seed, 2, 2.0, 0.1) for seed in range(3)]
+    flags = types.SimpleNamespace(seeds=5, tasks=module.TASKS, problem=None)
+    first = {
+        f"{DIFFERENT}: HogWild": measured(five([4] * 5), good, digest="old"),
+        f"{EQUAL}: HogWild": measured(five([4] * 5), good),
+        f"{EQUAL}: SAGN": measured(five([4] * 5), good, digest="old"),
+        f"{EQUAL}: ADAG": measured(five([4] * 5), good, digest="old"),
+    }
+    second = {f"{EQUAL}: HogWild": measured(five([3] * 5), good)}
+    second[f"{EQUAL}: ADAG"] = measured(five([3] * 5), good)
+    for cases in (first, second):
+        old.write_text(json.dumps(cases))
+        module.leave(flags, old, tmp_path)
+    results = json.loads((tmp_path / "results.json").read_text())
+    names = [f"{EQUAL}: HogWild", f"{EQUAL}: ADAG", f"{DIFFERENT}: HogWild"]
+    same("rows", list(results), names)
+    same("reached", [results[name]["runs"][0]["reached"] for name in names], [3, 3, 4])
+    digests = json.loads((tmp_path / "results_digests.json").read_text())
+    same("digests", [name for name, own in digests.items() if own == "old"], ["HogWild"])
+    same("digests", list(digests), ["ADAG", "HogWild"])
+
+
+MISTAKES["what_another_sitting_measured", "(rows|reached)", "Compare"] = {
+    "only what is new": [("results = before | new", "results = new")],
+    "rows of before in a new task": [
+        (
+            "before = report.other_tasks(json.loads(own.read_text()), new)",
+            "before = json.loads(own.read_text())",
+        )
+    ],
+}
+MISTAKES["what_another_sitting_measured", "digests", REPORT] = {
+    "today's digest for a script that was older": [("(old | new | stale)", "(old | new)")],
+    "the digest of a row that has gone": [
+        ("for name in folders if name in before}", "for name in before}")
+    ],
+}
+
+
+@check
 def check_the_target_of_tuning(load, tmp_path):
     """What the best single process reaches; itself has no target, which its tries would move."""
     module = load("Compare")
