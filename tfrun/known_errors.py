@@ -118,7 +118,7 @@ group(
     (
         r"resource: Attempting to capture an EagerTensor",
         "resource: Attempting to capture an EagerTensor without building a function.",
-        "The loss, or a layer, uses a variable that is not the model's own.",
+        "The loss or a layer creates a variable that the model does not own.",
         "Write the loss without variables, and create a layer's in its build().",
     ),
     (
@@ -245,7 +245,7 @@ group(
         "UnavailableError: failed to connect to all addresses; last error: UNKNOWN: HTTP proxy "
         "returned response code 403",
         "A proxy, by grpc_proxy or http_proxy, stands between the tasks.",
-        "Set none, as tfrun does: `export grpc_proxy=`.",
+        "Unset it, as tfrun does: `export grpc_proxy=`.",
     ),
     (
         r"chief made no model",
@@ -325,7 +325,7 @@ group(
     (
         r"\bw : Tensor had (NaN|Inf|-Inf)",
         "InvalidArgumentError: w : Tensor had NaN values",
-        "Training diverged, although a layer that makes NaN to 0 hides it from the loss.",
+        "Training diverged, and a layer that turns NaN into 0 hid it from the loss.",
         "Take a smaller --learning-rate and another OUTPUT_DIR: nothing of this was saved.",
     ),
     (
