@@ -103,7 +103,24 @@ ALONE = tables.ALONE
 ASYNC = FURTHER + "Async-Local-SGD"
 ADAG_MEAN = "flags.learning_rate * s / flags.local_steps"
 SAGN_MEAN = "flags.learning_rate * tf.add_n(slot) / n"
+# DC-ASGD-a (Zheng et al. 2017): lambda / sqrt(a running mean of the gradient's square).
+COMPENSATION = FURTHER + "Delay-Compensation"
+MEANS = """    pushes, means = [], {}
+    for v in w:
+        with tf.device(v.device):
+            name = f"{v.op.name}/mean_square"
+            mean = tf.get_variable(name, v.shape, v.dtype, tf.zeros_initializer, trainable=False)
+            means[v.op.name] = mean
+"""
+MISSED = "        missed = flags.compensation * g * g * (v.read_value() - w_k)\n"
+ADAPTIVE = """        mean = means[v.op.name]
+        square = mean.assign(0.95 * mean.read_value() + (1 - 0.95) * g * g)
+        missed = flags.compensation * g * g * (v.read_value() - w_k) / tf.sqrt(square + 1e-7)
+"""
 SPECIAL = {
+    COMPENSATION + ", adaptive": Row(
+        COMPENSATION, (("    pushes = []\n", MEANS), (MISSED, ADAPTIVE))
+    ),
     f"{ONE}, 2 threads": Row(ONE, (TWO_THREADS,)),
     "HogWild, A/A": Row("HogWild", follows="HogWild", setting=words_of, first=AGAIN),
     "HogWild, DynSGD's mean rate": Row("HogWild", follows="DynSGD", setting=mean_factor),
@@ -143,6 +160,7 @@ ORDER += ["HogWild, DynSGD's mean rate", FURTHER + "Delay-Compensation", FURTHER
 ORDER += ["SAGN", FURTHER + "Gossip-SGD", "Collective-AllReduce", "Parameter-Server-Strategy"]
 ORDER += ["AEAMSGD", "DOWNPOUR-Easy", ASYNC, ASYNC + ", no momentum", "ADAG, a server rate"]
 ORDER += ["SAGN, a server rate", FURTHER + "DiLoCo, no outer momentum"]
+ORDER += [FURTHER + "Delay-Compensation, adaptive"]
 ORDER += ["Synchronous-SGD-different-learning-rates", FURTHER + "Compressed-AllReduce"]
 ORDER += [FURTHER + "Sharded-Training", FURTHER + "D-PSGD"]
 SEVEN = [ONE, "HogWild", "Synchronous-SGD", "Ring-AllReduce", FURTHER + "Local-SGD"]
