@@ -529,7 +529,7 @@ def main():
     if flags.tune:
         RATES.write_text(json.dumps({n: tuned(n) for n in SIZES}, indent=1) + "\n")
     if flags.case:
-        results = {"cases": {f"your case, {flags.case.n}": simulate(flags.case)}}
+        results = {"cases": {f"your case, {flags.case.n} workers": simulate(flags.case)}}
     else:
         results = {"cases": {name: simulate(case) for name, case in cases().items()}}
         results["learning"] = learn_all(json.loads(RATES.read_text()))
