@@ -4,7 +4,7 @@
     python tools/wordcount.py --limits         lower tests/words.txt to what the pages have
     python tools/wordcount.py --limits PAGE    the same for this page, and for the sum
 
-Neither the generated parts of a page count nor its blocks of code. The line `all` is the sum of all
+Neither the generated parts of a page count nor its blocks of code and comments. The line `all` is the sum of all
 that `wc -w` counts on the pages without .github. CHANGELOG.md, which grows, has no limit.
 """
 
@@ -20,6 +20,7 @@ from common.examples import ROOT
 WORDS = ROOT / "tests" / "words.txt"
 ALL = "all"
 CODE = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)
+COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)  # such as a mark of verdict.py
 
 
 IN_ALL = 1100  # words that an example's page may have, as `wc -w` counts them
@@ -32,7 +33,7 @@ def most(name):
 
 def counted(text):
     """Returns how many words of a page somebody has to write, and to read."""
-    return len(re.findall(r"\S*\w\S*", CODE.sub("", readmes.PART.sub("", text))))
+    return len(re.findall(r"\S*\w\S*", COMMENT.sub("", CODE.sub("", readmes.PART.sub("", text)))))
 
 
 def pages():

@@ -87,7 +87,7 @@ def seconds(results, tasks, rows, path, source):
                 axes.axvline(middle, color=PALETTE["one process"], lw=1, ls=":")
             dots(axes, place, result, PALETTE[family(rows[place])], edge)
         axes.set(xlim=(0, 1.16 * edge), ylim=(len(rows) - 0.4, -0.6))
-        axes.set_title(title, size=11)
+        axes.set_title(title, size=11, loc="left")
         axes.text(1.08 * edge, -0.75, "never", size=9, ha="center", va="bottom")
         axes.set_yticks(range(len(rows)), [label(row) for row in rows] if not number else [])
         axes.tick_params(axis="y", length=0, labelsize=10)
@@ -99,8 +99,15 @@ def seconds(results, tasks, rows, path, source):
     ]
     legend += [Line2D([], [], color="k", marker="o", ls="", alpha=0.6, ms=4, label="a run")]
     legend += [Line2D([], [], color="k", marker="|", ls="", ms=12, mew=2.5, label="their median")]
-    legend += [Line2D([], [], color="k", marker="x", ls="", label="never arrives (how many)")]
-    figure.legend(handles=legend, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
+    legend += [Line2D([], [], color="k", marker="x", ls="", label="never (how many)")]
+    figure.legend(
+        handles=legend,
+        loc="outside lower center",
+        ncols=4,
+        frameon=False,
+        fontsize=9,
+        columnspacing=1.5,
+    )
     drivers.save(figure, path, source)
 
 

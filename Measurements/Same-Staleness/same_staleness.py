@@ -526,7 +526,7 @@ def closed_mean_square(n):
 
 def draw_pair(results, path, source):
     """Draws how late pushes were in the runs at one rate, and their losses."""
-    figure, (late, loss) = drivers.subplots(3.0, 1, 2)
+    figure, (late, loss) = drivers.subplots(3.3, 1, 2)
     pair = {name: runs for name, runs in results.items() if name.startswith(SAME)}
     for number, (name, runs) in enumerate(pair.items()):
         n, cv, _ = parts(name)
@@ -534,14 +534,17 @@ def draw_pair(results, path, source):
         total = np.zeros(max(map(len, counts), default=1))
         for each in counts:
             total[: len(each)] += each
-        colour, label = f"C{number}", f"CV {cv:g}, mean {value(runs, 'staleness_mean', '{:.1f}')}"
+        words = {0: "gradients take equally long", 1: "gradients take exponential times"}[cv]
+        late_by = value(runs, "staleness_mean", "{:.1f}")
+        colour, label = f"C{number}", f"{words}: on average {late_by} updates late"
         late.stairs(total / max(1, total.sum()), color=colour, label=label, baseline=None)
         for run in runs:
             known = [np.nan if each is None else each for each in run["losses"]]
             updates = EVERY * (np.arange(len(known)) + 1)
             loss.plot(updates, known, color=colour, linewidth=1)
-    late.set(xlabel="staleness", ylabel="share of the pushes", xlim=(0, 40))
-    late.legend(frameon=False, fontsize=8)
+    late.set(xlabel="staleness: how many updates late", ylabel="share of the pushes", xlim=(0, 40))
+    place = {"loc": "outside lower center", "frameon": False, "fontsize": 9}
+    figure.legend(*late.get_legend_handles_labels(), **place)
     loss.set(xlabel="updates", ylabel=f"loss, mean of {EVERY} mini-batches", yscale="log")
     plain_ticks(loss)
     drivers.save(figure, path, source)

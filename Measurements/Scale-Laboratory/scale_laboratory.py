@@ -17,6 +17,7 @@ import json
 import math
 import re
 import statistics
+import textwrap
 from typing import NamedTuple
 
 import numpy as np
@@ -420,50 +421,58 @@ def table_of(results):
     return Group(*tables)
 
 
-COLOURS = {
-    name: f"C{number}"
-    for number, name in enumerate(
-        (
-            *("ring", PS, f"ring, {T} local steps", "ps, synchronous", f"{PS}, {T} local steps"),
-            *("gossip", f"ring, 1/{RATIO} of the bytes, added up", "hierarchical"),
-            *(f"1/{RATIO} of the bytes, gathered", f"{PS}, a ps for 4 workers"),
-        )
-    )
-}
+STRIP = 0.8  # of a row is as high as 100%
+
+
+def draw_strip(axes, base, curve, points):
+    """Draws a scheme's range against the workers, as a share of them; 0% stands at base."""
+    n, low, high = np.transpose(curve)
+    bottom, top = (base + STRIP * rate / n for rate in (low, high))
+    for line in (base, base + STRIP):
+        axes.axhline(line, color="0.75", linewidth=0.6)
+    axes.fill_between(n, base, bottom, color="C0", alpha=0.55, linewidth=0)
+    axes.fill_between(n, bottom, top, color="C0", alpha=0.2, linewidth=0)
+    axes.plot(n, top, color="C0", linewidth=1.2)
+    for at, speed in points:
+        cross = dict(markersize=5, markeredgewidth=1.5, clip_on=False)
+        axes.plot(at, base + STRIP * speed / at, "kx", **cross)
+    end = dict(transform=axes.get_yaxis_transform(), fontsize=8.5, va="center")
+    words = between_shares(low[-1] / n[-1], high[-1] / n[-1])
+    axes.text(1.05, base + STRIP / 2, words, **end)
+
+
+def between_shares(low, high):
+    """Returns a range of shares in words."""
+    shares = [100 * share for share in (low, high)]
+    words = [f"{share:.0f}" if share >= 1 else f"{share:.1g}" for share in shares]
+    return "-".join(dict.fromkeys(words)) + "%"
 
 
 def draw(results, path, source):
-    """Draws the speed-ups, and beside it loss-over-seconds.png."""
+    """Draws the speed-ups, a strip for each scheme, and beside it loss-over-seconds.png."""
     chosen = results["cases"]
-    figure, axes = drivers.subplots(
-        7.6 if len(chosen) > 1 else 4.6, *((2, 2) if len(chosen) > 1 else (1, 1))
-    )
-    for (case, found), each in zip(chosen.items(), np.ravel(axes)):
-        for name, colour in COLOURS.items():
-            if name not in found["curves"]:
-                continue
-            n, low, high = np.transpose(found["curves"][name])
-            low, high = 100 * low / n, 100 * high / n
-            each.plot(n, high, color=colour, label=name, linewidth=1.2)
-            each.fill_between(n, low, high, color=colour, alpha=0.15)
-            for _, at, value, _ in (point for point in found["points"] if point[0] == name):
-                each.plot(at, 100 * value / at, "x", color=colour, markersize=7, markeredgewidth=2)
-        each.set(xscale="log", xlabel="workers", title=case, ylim=(0, 102))
-        ticks = n[:: 2 if len(n) > 6 else 1]
-        each.set_xticks(ticks, [f"{value:,.0f}" for value in ticks])
+    names = list(max((found["curves"] for found in chosen.values()), key=len))
+    figure, axes = drivers.subplots(7.2, 1, len(chosen), sharey=True, squeeze=False)
+    figure.set_figwidth(6.3)  # narrow, so that its words are large on a telephone
+    for (case, found), each in zip(chosen.items(), axes[0]):
+        for base, name in enumerate(reversed(names)):
+            if name in found["curves"]:
+                points = [point[1:3] for point in found["points"] if point[0] == name]
+                draw_strip(each, base, found["curves"][name], points)
+        n = [values[0] for values in found["curves"]["ring"]]
+        each.set(xscale="log", ylim=(-0.15, len(names)))
+        each.set_title(case.replace(", ", "\n").replace(" in a", "\nin a"), fontsize=9)
+        ticks = [n[0], n[-1]]
+        each.set_xticks(ticks, [f"{value:,.0f}" for value in ticks], fontsize=8.5)
         each.minorticks_off()
-        each.grid(alpha=0.25)
-    figure.supylabel("speed-up, % of the number of workers", fontsize=9)
-    handles = {
-        handle.get_label(): handle
-        for each in np.ravel(axes)
-        for handle in each.get_legend_handles_labels()[0]
-    }
-    each = np.ravel(axes)[0]
-    (mark,) = each.plot([], [], "x", color="k", markersize=7, markeredgewidth=2)
-    handles |= {"measured or published": mark, "range": each.fill_between([], 0, color="0.85")}
-    style = {"loc": "outside lower center", "frameon": False, "fontsize": 7.5}
-    figure.legend(handles.values(), handles.keys(), ncols=3, **style)
+        each.spines[["left", "bottom"]].set_visible(False)
+        each.tick_params(left=False)
+    middles = [base + STRIP / 2 for base in range(len(names))]
+    labels = [textwrap.fill(name, 19) for name in reversed(names)]
+    axes[0][0].set_yticks(middles, labels, fontsize=8.5)
+    words = "Strips: speed-up, 0 to 100% of the number of workers; dark to light: the range;\n"
+    words += "cross: measured or published. Numbers: the range with all workers."
+    figure.supxlabel(words, fontsize=8)
     drivers.save(figure, path, source)
     if results.get("learning"):
         figure, axes = drivers.subplots(3.4, 1, len(results["learning"]), sharey=True)
@@ -472,10 +481,12 @@ def draw(results, path, source):
                 seconds = np.linspace(0, SECONDS, len(of["median"]))
                 each.plot(seconds, of["median"], color=f"C{number}", label=name, linewidth=1.2)
             each.set(title=size, yscale="log", xlabel="seconds (a gradient takes 1)")
-            each.set_yticks([0.1, 0.2, 0.5, 1, 2], ["0.1", "0.2", "0.5", "1", "2"])
+            ticks = 0.1, 0.2, 0.5, 1, 2, 5, 10
+            each.set_yticks(ticks, map("{:g}".format, ticks))
             each.minorticks_off()
             each.grid(alpha=0.25)
         axes[0].set_ylabel("training loss, median of 5")
+        style = {"loc": "outside lower center", "frameon": False, "fontsize": 7.5}
         figure.legend(*axes[0].get_legend_handles_labels(), ncols=3, **style)
         drivers.save(figure, path.with_name("loss-over-seconds.png"), source)
 
@@ -518,7 +529,7 @@ def main():
     if flags.tune:
         RATES.write_text(json.dumps({n: tuned(n) for n in SIZES}, indent=1) + "\n")
     if flags.case:
-        results = {"cases": {f"your case, {flags.case.n}": simulate(flags.case)}}
+        results = {"cases": {f"your case, {flags.case.n} workers": simulate(flags.case)}}
     else:
         results = {"cases": {name: simulate(case) for name, case in cases().items()}}
         results["learning"] = learn_all(json.loads(RATES.read_text()))
