@@ -120,20 +120,14 @@ assert round(5 * MODEL["a"] * 8192**2 / 1e9, 1) == 10.7
 # The activations are thirty times a worker's share of the rest. *Recomputation* (activation
 # checkpointing) computes them again in the backward pass:
 #
-# - **the scores only**, most of the bytes and little of the work. The block in hand would still need
-#   10.7 GB for them, but FlashAttention never stores them.
+# - **the scores only**, most of the bytes and little of the work. FlashAttention never stores them,
+#   not even the 10.7 GB of one block.
 # - **whole blocks**, from their inputs. A step then costs four forward passes instead of three.
 #
 # Not counted are the embeddings and the *logits*, a score of each possible word for each token: 4.2 GB
 # for 128,000 words, and their gradient.
-#
-# **FP8.** Since the H100, GPUs multiply 8-bit numbers about twice as fast as 16-bit ones. The format
-# E4M3 has 4 bits for the exponent and 3 for the mantissa: it ends at 448, and rounds by up to 6%.
-# E5M2, with one bit moved to the exponent, ends at 57,344, and was meant for gradients. So small a
-# range needs a scale for each tensor or block. DeepSeek-V3 has one for 128 numbers of an activation
-# or 128 × 128 weights, and so can use E4M3 for gradients, too. Only the inputs of the matrix products
-# have 8 bits, so memory falls by less than half.
-#
+
+# %% [markdown]
 # ## ZeRO 3 in time
 # ZeRO 3 gathers a block, uses it, and drops it. In the backward pass it gathers it again, and
 # reduce-scatters the gradient. We simulate it; `ahead` is how many blocks a worker gathers before it
@@ -235,6 +229,13 @@ assert moved.count("gather") == 15 and moved.count("reduce") == 8
 #
 # The backward pass has twice the work and twice the bytes.
 #
+# **FP8** raises $F$: since the H100, GPUs multiply 8-bit numbers about twice as fast as 16-bit ones. Then
+# hiding takes up to twice the tokens, unless the parameters travel in 8 bits, too. The format E4M3, with 4
+# bits for the exponent and 3 for the mantissa, ends at 448 and rounds by up to 6%. E5M2, meant for
+# gradients, ends at 57,344. So small a range needs a scale for each tensor or block. DeepSeek-V3
+# has one for 128 numbers of an activation or 128 × 128 weights, and uses E4M3 for gradients, too.
+
+# %% [markdown]
 # ## Two networks
 # An H100 sends 450 GB/s to GPUs of its own machine, but 50 GB/s through its network card:
 #
@@ -351,23 +352,26 @@ assert messages == ([126, 32766], [28, 4108])
 #
 # So what two levels save is *latency*: on 16,384 GPUs they have 4,108 messages in a row, a ring 32,766.
 #
-# If ZeRO 3 gathers over these 64 GPUs by eight rings, a GPU gets $R$ = 406 GB/s.
+# **Does it hide?** If ZeRO 3 gathers over these 64 GPUs by eight rings, a GPU gets $R$ = 406 GB/s.
 # Llama 3 reached $F$ = 400 · 10¹², 41% of the peak, waits included (the *MFU*, model FLOPs
-# utilization). At this rate 984 tokens a step hide the gathers.
-#
+# utilization). So 984 tokens a step are enough.
+
+# %% [markdown]
+# ## What stays inside a machine
 # **HSDP** (hybrid) shards inside a machine only:
 #
 # ![HSDP on two machines of four GPUs. In each machine a GPU has a quarter of the parameters, the gradient and the optimizer's state, and gathers the rest from its own machine. GPUs with the same quarter all-reduce that quarter of the gradient between the machines.](../docs/figures/hsdp.svg)
 #
-# Its gathers never leave a machine, and with eight machines of eight GPUs a card sends 2 · 7/8 of an
-# eighth of the gradient. But the states keep 16/8 bytes for each parameter, however many machines.
+# Its gathers never leave a machine; with eight machines of eight GPUs a card sends only 2 · 7/8 of an
+# eighth of the gradient. But states keep 16/8 bytes for each parameter, on however many machines.
 #
-# **Tensor parallelism** stays inside, too. A block computes $72 h^2/n$ operations a token on each of
-# $n$ GPUs. For each token it all-reduces four vectors of $2h$ bytes. An all-reduce sends about twice
-# its vector, so $16 h$ bytes. With $h$ = 8,192 and 8 GPUs that is 4,608 operations for each byte. These
-# all-reduces do not hide, because the next product needs their sum. With $F/R$ = 889 inside a machine they
-# add 889/4,608 = 19% to the time; between machines, with 8,000, they add 174%.
-#
+# **Tensor parallelism** stays inside, too, because its all-reduces cannot hide: the next product needs
+# their sum. For a token each of $n$ GPUs computes $72 h^2/n$ operations of a block, and all-reduces four
+# vectors of $2h$ bytes. That sends about twice their bytes, $16 h$. With $h$ = 8,192 and 8 GPUs there are
+# 4,608 operations for each byte. Inside a machine $F/R$ = 889, so all-reduces add 889/4,608 = 19% to
+# the time; between machines $F/R$ = 8,000, and they add 174%.
+
+# %% [markdown]
 # ## All the cuts in one table
 # | parallelism | cuts | sends |
 # | --- | --- | --- |
@@ -383,21 +387,22 @@ assert messages == ([126, 32766], [28, 4108])
 # GPUs divide only 24 of a block's 34 bytes: 10 + 24/8 = 13 are left. If they also divide the tokens of
 # norms and dropout, 34/8 = 4.25 are left.
 #
-# **Context.** In *ring attention* the tokens of one long sequence are divided. Queries stay, while
-# keys and values go around the ring, and each device adds up its softmax part by part:
+# **Context.** In *ring attention* devices divide the tokens of one long sequence. Queries stay, keys
+# and values go around the ring, and each device adds up its softmax part by part:
 #
 # ![Ring attention on three devices. Each keeps the queries of its third of the tokens. Keys and values move one device to the right in each of three steps, until all queries have met all keys and values.](../docs/figures/attention.svg)
 #
 # **Experts.** A *mixture of experts* (MoE) replaces the MLP of a block by many. A small matrix, the
-# *router*, sends each token to the few experts with the highest scores. DeepSeek-V3 has 671 billion
-# parameters, of which a token uses 37 billion. The experts stand on several devices:
+# *router*, sends each token to the few with the highest scores: of DeepSeek-V3's 671 billion parameters
+# a token uses 37 billion. The experts stand on several devices:
 #
 # ![Expert parallelism on two devices, each with four tokens and two of four experts. A router sends each token to one expert, by an all-to-all; the results come back by a second one. Expert 2 gets 4 of the eight tokens, expert 1 only one, so some devices wait for others.](../docs/figures/experts.svg)
 #
 # All wait for the device with the most tokens. So a term of the loss punishes uneven use, or a bias
 # lowers a popular expert's score.
-#
-# A rank has a place in each cut, and what sends most gets neighbours:
+
+# %% [markdown]
+# **Together.** A rank has a place in each cut, and ranks that send each other most are neighbours:
 #
 # ![The place of 16 ranks: 4 share each matrix, in one machine; 2 such groups are the stages of a pipeline; 2 pipelines are data-parallel. Ranks of a group all-reduce activations, stages send activations to each other, and ranks at the same place of both pipelines all-reduce gradients.](../docs/figures/mesh.svg)
 #

@@ -10,10 +10,10 @@
 
 # %% [markdown]
 # # Classic mistakes: synchrony
-# Two workers with a scanner each train in step, and the model that they save fails on the images of
-# one. Synchronous training promises that all workers compute at the same `w`, and that each counts once;
+# Two workers average every gradient; still their copies of `w` keep the distance at which they
+# began. Synchronous training promises that all workers compute at the same `w`, and that each counts once;
 # no error message tells you when the promise is broken. You will know eight ways to break it, and find
-# them by a number or a hang. Three need a parameter server.
+# each by a number or a hang.
 #
 # After this notebook you can:
 # - let all workers start from one `w`, and go through an epoch without a hang;
@@ -27,11 +27,11 @@
 # project.
 
 # %% [markdown]
-# The figure follows the order of a step; the text leaves the three that need a ps for the end:
+# The figure follows the order of a step; the three that need a parameter server (ps) come last:
 #
 # ![A synchronous step in five stages, with the mistakes of each. Start: 9, a worker that does not wait. Data: 10, shards of different sizes. Gradient: 11, statistics of one worker's data. Mean: 12, gradients from anyone; 13, the sum; 14, another order. Step: 15, a token too many; 16, an old count.](../docs/figures/mistakes-sync.svg)
 #
-# In a real cluster the order of events is random. Here we script it, in one process.
+# In a real cluster events come in random order; here they are scripted, in one process.
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
@@ -53,10 +53,17 @@ with tf.Graph().as_default() as graph:
     session = tf.Session(graph=graph)
     gradient = session.make_callable(tf.gradients(loss, w_in), [*w_in, x_in, y_in])
     test_accuracy = session.make_callable(course.accuracy(w_in, x_test, y_test), w_in)
+    accuracy = session.make_callable(course.accuracy(w_in, x_in, y_in), [*w_in, x_in, y_in])
 
 
 def first_w(seed=0):
     return list(course.first_values(seed).values())
+
+
+def accuracy_of(w, group):
+    """The accuracy for the digits 0 to 4, or for 5 to 9."""
+    rows = y_test // 5 == group
+    return accuracy(*w, x_test[rows], y_test[rows])
 
 
 def mini_batch(k, number, size=32):
@@ -88,8 +95,8 @@ assert apart > 1
 #
 # ## Mistake 10: shards of different sizes
 # `run_workers` runs `work(k, all_reduce)` on a thread for each worker. `all_reduce` returns the
-# mean of what they give, and matches their calls by order only, as NCCL does. Worker 0 has 45
-# mini-batches, worker 1 has 44:
+# mean of what they give, and matches their calls by order only, as NCCL does. In `epoch` (folded) each
+# worker calls it once for each of its mini-batches:
 
 
 # %% jupyter={"source_hidden": true}
@@ -134,7 +141,6 @@ def run_workers(work, n=2):
     return results
 
 
-# %%
 def epoch(batches):
     """One all-reduce for each mini-batch of a worker."""
 
@@ -146,15 +152,15 @@ def epoch(batches):
     return run_workers(work)
 
 
+# %%
 print("45 and 44 mini-batches:", epoch([45, 44]))
 print("44 and 44 mini-batches:", epoch([44, 44]))
 
 # %% [markdown]
 # In its last step worker 0 waits for a worker that has finished: the usual hang at the end of an
 # epoch. **Fixed:** use the smallest number of steps that any worker has. Or let a worker that
-# has run out contribute zeros, as in DDP's `join`. By default `join` still divides by the number of
-# *all* workers, so the last steps are shorter; with `divide_by_initial_world_size=False` it divides by
-# those that still have data.
+# has run out contribute zeros, as in DDP's `join`. By default it still divides by the number of
+# *all* workers, so the last steps are shorter; `divide_by_initial_world_size=False` changes that.
 #
 # Unequal mini-batches do not hang, but count wrongly ([TF2-Strategies](TF2-Strategies.ipynb)). Add
 # up sums and numbers of examples instead.
@@ -266,7 +272,7 @@ assert own[0][1] < 70 and min(shared[0]) > 90
 # of each, with the mean, the sum, and a mean that is divided by n twice, in the loss and in the
 # all-reduce:
 
-# %%
+# %% jupyter={"source_hidden": true}
 print("workers          " + "".join("%9d" % n for n in (1, 2, 4, 8)))
 for name, power in ("mean", 1), ("sum", 0), ("mean of a mean", 2):
     accuracies = []
@@ -281,7 +287,7 @@ for name, power in ("mean", 1), ("sum", 0), ("mean of a mean", 2):
 
 # %% [markdown]
 # With two and four workers the sum even helps, because it raises a low learning rate; with eight it
-# fails. The mean of a mean lowers the rate, so the model only learns more slowly. **Fixed:** compare one
+# fails. The mean of a mean lowers the rate, so the model learns more slowly. **Fixed:** compare one
 # step of your workers with one step of one worker on all their examples. Only rounding may differ.
 #
 # Likewise clip the norm of the mean gradient, not of each worker's. (Under ZeRO a worker has only a part
@@ -329,26 +335,112 @@ for name, order_of_1 in ("equal orders: ", [0, 1, 2, 3]), ("another order:", [3,
 # ```
 #
 # It does not fail, and in this run the workers even learn, because half of each mean is a worker's
-# own gradient in its right place. The other half is noise, so they train two different models.
+# own gradient in its right place. The other half is noise, so they train two models.
 #
 # </details>
 #
-# **Fixed:** one fixed order on all workers, as DDP has. Compare the copies of `w` now and then
-# (exercise 1).
+# **Fixed:** one fixed order on all workers, as DDP has. Compare the copies of `w` now and then.
 #
-# ## Mistakes 12, 15 and 16: with a parameter server
-# - **12, N gradients, from anyone.** `SyncReplicasOptimizer` counts gradients, not workers. In run A of
-#   [Synchronous-Replicas](Synchronous-Replicas.ipynb) the chief made each step alone, so `w` followed
-#   the data of one worker. **Fixed:** a slot for each worker, as in
-#   [Synchronous-SGD](../Synchronous-SGD/).
-# - **15, a token too many.** Each step puts as many tokens into the queue as there are workers. By
-#   default the hook itself puts N more there at the start. So workers go on before `w` has moved, and
-#   give a second gradient at the same `w`, which counts twice or is dropped as too old. **Fixed:**
-#   `make_session_run_hook(is_chief, num_tokens=0)`.
-# - **16, a count that is read too early.** [DynSGD](../DynSGD/) divides a step by its staleness plus
-#   one. Two workers have pulled `w` at 0, with the gradient −100 and lr 0.1, so the first push must
-#   move `w` by 10 and the second by 5. If both read the counter before the lock that keeps pushes apart,
-#   both find 0 and move `w` by 10. **Fixed:** count, step and increment stand under one lock.
+# ## Mistake 12: N gradients, from anyone
+# `SyncReplicasOptimizer` makes a step from N gradients, whoever gave them. The folded `ps` follows
+# [its rules](Synchronous-Replicas.ipynb) for N = 2 workers, with two tokens at the start. Worker 0 has
+# the digits 0 to 4; worker 1, with 5 to 9, has not started yet:
+
+
+# %% jupyter={"source_hidden": true}
+def ps(turns, num_tokens, slots=False):
+    """Returns w, whose gradients made each step, and whose were dropped as too old.
+
+    turns: the workers in the order in which they give a gradient; one that waits for a token loses
+    its turn. slots: a worker's second gradient of a step replaces its first one.
+    """
+    w, given, tokens, made_by, dropped = first_w(), {}, [0] * num_tokens, [], []
+    pulled, waiting = [(0, w), (0, w)], []
+    for turn, k in enumerate(turns):
+        if k in waiting:
+            continue
+        token, w_k = pulled[k]
+        own = np.flatnonzero(y // 5 == k)
+        rows = own[np.random.RandomState(turn).randint(len(own), size=32)]
+        if token == len(made_by):  # the step that it computed for is still to come
+            given[k if slots else len(given)] = k, gradient(*w_k, x[rows], y[rows])
+        else:
+            dropped.append(k)
+        if len(given) == 2:
+            workers, gradients = zip(*given.values())
+            w = [v - 0.2 * sum(parts) / 2 for v, parts in zip(w, zip(*gradients))]
+            made_by, given = [*made_by, workers], {}
+            tokens = [*tokens, len(made_by), len(made_by)]
+        waiting.append(k)
+        while waiting and tokens:  # it takes the next token, and pulls w
+            pulled[waiting.pop(0)] = tokens.pop(0), w
+    return w, made_by, dropped
+
+
+for name, slots in ("any two gradients", False), ("a slot for each worker", True):
+    w, made_by, _ = ps(200 * [0], num_tokens=2, slots=slots)
+    found = len(made_by), *[100 * accuracy_of(w, group) for group in (0, 1)]
+    print(name + ": %d steps; digits 0 to 4: %.0f%%, 5 to 9: %.0f%%" % found)
+
+# %% [markdown]
+# `w` follows the data of one worker. **Fixed:** on the ps each worker has a slot, as in
+# [Synchronous-SGD](../Synchronous-SGD/), so a step waits for both.
+#
+# ## Mistake 15: a token too many
+# By default the hook itself puts N tokens into the queue at the start. Now both workers are there;
+# worker 0 is twice as fast. Whose gradients make the first three steps?
+
+# %%
+for num_tokens in 2, 0:
+    _, made_by, dropped = ps(6 * [0, 0, 1], num_tokens)
+    steps = ", ".join("%d + %d" % workers for workers in made_by[:3])
+    print("num_tokens=%d: %s; dropped: %s" % (num_tokens, steps, dropped or "none"))
+
+# %% [markdown]
+# With them worker 0 goes on before `w` moves, and counts twice; then each worker's gradient is too old.
+# **Fixed:** `make_session_run_hook(is_chief, num_tokens=0)`.
+#
+# ## Mistake 16: a count that is read too early
+# [DynSGD](../DynSGD/) divides a step by its staleness plus one. Two workers have pulled `w` = 0, with the
+# gradient −100 and `lr` = 0.1, so the pushes must move `w` by 10 and by 5. One program reads the counter
+# before the lock that keeps pushes apart, the other under it:
+
+
+# %% jupyter={"source_hidden": true}
+def two_pushes(read_first):
+    """Returns w after a push of each of two workers."""
+    w, count, lock = 0.0, 0, threading.Lock()
+
+    def push(k, all_reduce):
+        nonlocal w, count
+        if read_first:
+            tau = count
+            all_reduce(k, 0.0)  # the unlucky order: both have read before one of them pushes
+        with lock:
+            if not read_first:
+                tau = count
+            w, count = w - 0.1 * -100 / (tau + 1), count + 1
+
+    run_workers(push)
+    return w
+
+
+print("read before the lock: w = %g" % two_pushes(read_first=True))
+print("read under the lock:  w = %g" % two_pushes(read_first=False))
+
+# %% [markdown]
+# Before the lock both find 0, and move `w` by 10. **Fixed:** count, step and increment stand under one lock.
+
+# %% jupyter={"source_hidden": true}
+# What the text says, checked.
+alone, slotted = (ps(200 * [0], 2, slots)[:2] for slots in (False, True))
+assert set(alone[1]) == {(0, 0)} and slotted[1] == []
+assert accuracy_of(alone[0], 0) > 0.9 and accuracy_of(alone[0], 1) < 0.1
+both = ps(200 * [0, 1], 2, slots=True)[0]  # both have started
+assert min(accuracy_of(both, group) for group in (0, 1)) > 0.8
+assert ps(6 * [0, 0, 1], 2)[1:] == ([(0, 0), *5 * [(0, 1)]], [1, 0])
+assert ps(6 * [0, 0, 1], 0)[1:] == (6 * [(0, 1)], [])
+assert two_pushes(True) == 20 and two_pushes(False) == 15
 
 # %% [markdown]
 # ## Exercises
@@ -610,4 +702,4 @@ course.end()
 # **Elsewhere:** mistakes 9 to 11, 13 and 14 look the same in PyTorch, and in JAX's `shard_map`. JAX's
 # `jit` computes on a sharded batch what one device would, which excludes 11, 13 and 14.
 #
-# Next: [Which-Algorithm](Which-Algorithm.ipynb), the end of part three: all of them race.
+# Next: [Which-Algorithm](Which-Algorithm.ipynb), the end of part three.

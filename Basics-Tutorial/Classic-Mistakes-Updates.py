@@ -10,10 +10,9 @@
 
 # %% [markdown]
 # # Classic mistakes: updates
-# Four versions of one algorithm all arrive at the minimum, and three of them are wrong. The mistakes of
-# this notebook are in the update itself: `w` moves, but not as the equation says, and often training ends
-# well. For each one you find a number that exposes it, and the fix; in the end you can test an update rule
-# so that none of them passes.
+# Your program trains, but is it the algorithm of the paper? The mistakes of this notebook are in the
+# update itself: `w` moves, but not as the equation says. For each one you find a number that exposes it,
+# and the fix; in the end you can test an update rule so that none of them passes.
 #
 # After this notebook you can:
 # - tell T local steps from T times the same step;

@@ -10,8 +10,8 @@
 
 # %% [markdown]
 # # Classic mistakes: variables
-# Worker 0 trains a model to 97%; worker 1 opens the same model and finds 9%, and nobody gets an error.
-# None of the four mistakes of this notebook raises one, and often the program even learns. For each one
+# Worker 0 trains a model, worker 1 opens the same one and finds another, and nobody gets an error. None
+# of the four mistakes of this notebook raises one, and often the program even learns. For each one
 # you find a number that exposes it, explain the cause, and fix it. All are about variables: where they
 # live, when they are read, and whether they are updated at all.
 #

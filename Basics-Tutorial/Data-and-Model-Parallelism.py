@@ -101,8 +101,8 @@ with tf.Graph().as_default(), tf.Session(server[0].target) as session:
     _, sent = course.transfers(session, update, {rows_x: X})
 
 # %% [markdown]
-# **Predict:** which tensors cross in a step of 64 examples, and how many bytes is that? Does it
-# grow with the number of examples? With the number of parameters?
+# **Predict:** $h$ and its gradient cross. How many bytes is each for 64 examples? And with twice the
+# examples, or with twice the inputs, so that $W_1$ doubles?
 
 # %% tags=["predicted"]
 for (source, target), size in sorted(sent.items()):
@@ -116,9 +116,9 @@ for (source, target), size in sorted(sent.items()):
 # worker 1 -> worker 0:  8192 bytes
 # ```
 #
-# The activations $h$ go forward, 32 numbers of 4 bytes for each of 64 examples, and the gradient of
-# the loss at $h$ comes back. Both grow with the examples and the width, not with the parameters. Data
-# parallelism sends 9,640 bytes, as many as `w` has, however many examples there are.
+# $h$ has 32 numbers of 4 bytes for each of 64 examples, and so has its gradient. They double with the
+# examples, but not with the inputs, because only the width of $h$ counts. Data parallelism sends 9,640
+# bytes, as many as `w` has, however many examples there are.
 #
 # </details>
 #

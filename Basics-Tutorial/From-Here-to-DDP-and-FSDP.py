@@ -27,7 +27,7 @@
 # %% [markdown]
 # ## Where this leads
 # *DDP*, *DistributedDataParallel*, trains by all-reduce, so every worker stores the whole model. *ZeRO*,
-# the Zero Redundancy Optimizer, removes the copies in three stages; *FSDP*, *Fully Sharded Data Parallel*,
+# the Zero Redundancy Optimizer, removes the copies in three stages. *FSDP*, *Fully Sharded Data Parallel*,
 # is PyTorch's form of stage 3. A *shard* is the part that one worker stores.
 #
 # ![What each of three workers stores. DDP: all of the parameters, the gradients and the optimizer state, 16 bytes for each parameter. ZeRO 1: a third of the optimizer state. ZeRO 2: also only a third of the gradients. ZeRO 3: a third of everything.](../docs/figures/zero.svg)
@@ -312,14 +312,15 @@ show(
 )
 
 # %% [markdown]
-# The bytes take 60 ms. Each all-reduce of two workers has two latencies: nine pay 54 ms, three 18, and
-# one 6. The last bucket cannot hide, because the backward pass ends with it. (On two busy cores nothing
+# The bytes take 60 ms. An all-reduce of two workers adds two latencies of 3 ms: nine add 54 ms, three 18,
+# and one 6. The last bucket cannot hide, because the backward pass ends with it. (On two busy cores nothing
 # hides: [Packing](../Measurements/Packing/) found no gain.)
-#
+
+# %% [markdown]
 # ## Sixteen bytes for each parameter
 # Large models are trained with Adam in *mixed precision*: the two passes compute with 2-byte numbers, and
-# the optimizer keeps 4-byte ones, because small steps would be lost in 2 bytes. Today these are bfloat16,
-# with the range of float32; float16 needs a scaled loss, or small gradients become 0.
+# the optimizer keeps 4-byte ones, in which small steps are not lost. The short numbers are bfloat16 today,
+# with the range of float32. (In float16 small gradients become 0, unless you scale the loss.)
 #
 # | what | bytes |
 # | --- | --- |
@@ -327,14 +328,14 @@ show(
 # | gradients | 2 |
 # | *optimizer state*: a copy of the parameters, Adam's $m$ and $v$ | 4 + 4 + 4 |
 #
-# PyTorch's `autocast`, and FSDP's mixed precision, keep parameters and gradients in float32, and need no
-# second copy: 4 + 4 + 4 + 4, the same sum. Megatron-LM keeps float32 gradients beside 2-byte
-# parameters: 18 bytes, and $6 + 12/n$ with its form of ZeRO 1. *Activations*, the values between the
-# layers, come on top:
-# [Beyond-ZeRO](Beyond-ZeRO.ipynb).
-#
+# Others divide them otherwise: PyTorch's `autocast` and FSDP keep parameters and gradients in float32,
+# without a second copy: 4 + 4 + 4 + 4, the same sum. Megatron-LM has 2-byte parameters and float32
+# gradients: 18 bytes, and $6 + 12/n$ with its ZeRO 1. *Activations*, the values between the layers, come
+# on top ([Beyond-ZeRO](Beyond-ZeRO.ipynb)).
+
+# %% [markdown]
 # ## ZeRO: every byte is stored once
-# DDP stores all of this $n$ times. But only the worker that updates a parameter needs its optimizer
+# DDP stores all of this $n$ times, but only the worker that updates a parameter needs its optimizer
 # state. Here is DDP once more, without buckets:
 
 # %% jupyter={"source_hidden": true}
@@ -565,13 +566,14 @@ for one, other in zip(single, trained("float32", 0)):
 assert min(accuracy(single), accuracy(trained("float16", 3))) > 0.94
 
 # %% [markdown]
-# For $P$ parameters of 2 bytes, DDP and stages 1 and 2 send $2\frac{n-1}{n}2P$ bytes in an update, stage 3
-# $3\frac{n-1}{n}2P$. They store $16$, $4+12/n$, $2+14/n$ and $16/n$ bytes for each parameter.
-#
+# In general, DDP and stages 1 to 3 store $16$, $4+12/n$, $2+14/n$ and $16/n$ bytes for each parameter. An
+# update of $P$ parameters of 2 bytes sends $2\frac{n-1}{n}2P$ bytes, in stage 3 $3\frac{n-1}{n}2P$.
+
+# %% [markdown]
 # In stage 3 a layer is whole while it is used, so you wrap *parts* of a model, such as the blocks of a
-# transformer. FSDP gathers the next block while the current one computes, as
+# transformer. FSDP gathers the next block meanwhile, as
 # [Sharded-Training](../Further-Algorithms/Sharded-Training/) does. In PyTorch (not run here; with
-# `reshard_after_forward=False` it is close to stage 2):
+# `reshard_after_forward=False` close to stage 2):
 #
 # ```python
 # model = DistributedDataParallel(model)   # sends rank 0's w to all; loss.backward() all-reduces
@@ -620,8 +622,8 @@ show(
 # %% [markdown]
 # Choose
 # - **DDP**, if 16 bytes for each parameter and the activations fit into one device;
-# - **ZeRO 1**, if the optimizer state does not fit. It sends no more, also with *gradient accumulation*,
-#   several mini-batches before an update, and suits pipelines;
+# - **ZeRO 1**, if the optimizer state does not fit. It sends no more, also with *gradient accumulation*
+#   (several mini-batches before an update), and suits pipelines;
 # - **ZeRO 2**, if the gradients do not fit either. With accumulation it sends more (exercise 2);
 # - **ZeRO 3**, if the parameters do not fit. It needs a fast network and large mini-batches;
 # - more than ZeRO, if activations or a single *layer* are too large:

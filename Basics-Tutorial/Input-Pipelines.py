@@ -13,8 +13,8 @@
 # Of the millions of training jobs that Google ran in one month, a fifth spent more than a third of
 # their compute time on reading data (Murray et al. 2021). With several workers it also matters who reads
 # which rows: if two read the same part, TensorFlow raises no error and the loss falls as usual, but the
-# model becomes far worse. You will be able to prove that each row is read once, and to make an update
-# with slow reads more than twice as fast.
+# model becomes far worse. You will prove that each row is read once, and make an update with slow reads
+# more than twice as fast.
 #
 # After this notebook you can:
 # - give each worker its part of the data, by file or by row, and prove that no row is lost;
@@ -28,8 +28,8 @@
 # ## From files to a step
 # ![Ten files. By shard, worker 0 reads the files 0, 2, 4, 6 and 8, worker 1 the others. In each worker the rows pass through cache, shuffle, repeat and batch; map parses a batch, prefetch holds it ready, and the training step takes it. A thread fills prefetch while the step computes.](../docs/figures/input.svg)
 #
-# In `tf.data` a *dataset* is a recipe, and an *iterator* produces its elements. Here the iterator
-# returns tensors, and each `session.run` that needs them takes the next mini-batch.
+# In `tf.data` a *dataset* is a recipe, and an *iterator* produces its elements. Here each `session.run`
+# that needs the iterator's tensors takes the next mini-batch.
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
@@ -118,8 +118,7 @@ for pipeline in shard_first, shuffle_first:
 # ```
 #
 # With `shuffle` first, each worker takes half of *its own* random order, so both miss a number with a
-# chance of 1/2 · 1/2. An epoch lacks a quarter of the data, and another quarter counts twice. (With the
-# same seed in both, it would be right.)
+# chance of 1/2 · 1/2. An epoch lacks a quarter of the data, and another quarter counts twice.
 #
 # </details>
 #
@@ -131,7 +130,7 @@ for pipeline in shard_first, shuffle_first:
 # | equal parts | if the files are equal, and n divides their number | up to one row |
 # | sorted files | each worker sees only some classes | no harm |
 #
-# Best of all, mix the rows before you write the files; then `shard` by file does no harm either.
+# Best of all, mix the rows before you write the files; then `shard` by file does no harm.
 
 
 # %%
@@ -386,14 +385,14 @@ check_1(answer_1)
 # </details>
 
 # %% [markdown]
-# **2. Where does `cache` belong?** ★★☆ Reading from `rows` is slow. Return three epochs of it, such that
-# each row is read once in all, each epoch holds every row once, and each epoch mixes them all in an order
-# of its own.
+# **2. Another part in each epoch.** ★★☆ With `shard` first, a worker sees the same rows in all epochs.
+# Return three epochs of worker k of n, so that in each the workers divide the 100 `rows` anew, at random,
+# none missing and none twice. Reading is slow: a worker may read a row only once. n divides 100.
 #
 # <details><summary>Hint</summary>
 #
-# You need `cache`, `shuffle` and `repeat`. `cache` stores what reaches it in the first epoch, and gives
-# the same again in the later ones. There are 100 rows.
+# You need `cache`, `shuffle`, `shard` and `repeat`. `cache` gives again what reached it in the first epoch.
+# The workers cannot talk to each other: what must be the same in all of them?
 #
 # </details>
 
@@ -402,44 +401,49 @@ check_1(answer_1)
 @course.exercise
 def check_2(answer):
     """What is wrong in words, or None."""
-    reads = []
+    for n in 2, 4:
+        parts = []  # of each worker: its three epochs
+        for k in range(n):
+            reads = []
 
-    def read(number):
-        reads.append(number)
-        return number
+            def slow(row):
+                read = tf.numpy_function(lambda r: (reads.append(r), r)[1], [row], tf.int64)
+                return tf.ensure_shape(read, [])
 
-    def three_epochs():
-        def slow(n):
-            return tf.ensure_shape(tf.numpy_function(read, [n], tf.int64), [])
+            def three_epochs():
+                return answer(tf.data.Dataset.range(700, 800).map(slow), k, n).take(301)
 
-        return answer(tf.data.Dataset.range(700, 800).map(slow)).take(301)
-
-    seen = [int(number) for number in elements(three_epochs)]
-    epochs = [seen[:100], seen[100:200], seen[200:]]
-    if len(seen) != 300:
-        return "three epochs have 300 rows, and you have %s" % (
-            len(seen) if len(seen) < 300 else "more"
-        )
-    if not set(seen) <= set(range(700, 800)):
-        return "there are numbers that are not in `rows`"
-    if any(len(set(epoch)) < 100 for epoch in epochs):
-        return "some epoch lacks a row: the epochs mix, because `repeat` comes too early"
-    if len(reads) > 100:
-        return "%d rows were read: what is read again in the second epoch?" % len(reads)
-    if len(reads) < 100:
-        return "only %d rows were read: use `rows`" % len(reads)
-    if any(epoch == sorted(epoch) for epoch in epochs):
-        return "the rows are not shuffled"
-    if any(np.abs(np.array(epoch) - np.arange(700, 800)).mean() < 15 for epoch in epochs):
-        return "the buffer is too small to mix the rows"
-    if any(epochs[k] == epochs[k - 1] for k in range(3)):
-        return "two epochs have the same order: the cache has stored the shuffled rows"
+            seen = [int(row) for row in elements(three_epochs)]
+            if len(seen) != 300 // n:
+                return "three epochs of worker %d of %d have %d rows, and you have %s" % (
+                    *(k, n, 300 // n),
+                    len(seen) if len(seen) < 301 else "more",
+                )
+            if len(reads) > 100:
+                return "%d rows were read: what is read again in the second epoch?" % len(reads)
+            if not reads:
+                return "nothing was read: use `rows`"
+            parts.append(np.split(np.array(seen), 3))
+        for epoch in zip(*parts):
+            twice = 100 - len(set(np.concatenate(epoch)))
+            if not set(np.concatenate(epoch)) <= set(range(700, 800)):
+                return "there are numbers that are not in `rows`"
+            if twice:
+                return "of %d workers two get the same row in an epoch, %d times" % (n, twice)
+        for k, (first, second, third) in enumerate(parts):
+            if {*first} == {*second} or {*second} == {*third}:
+                return "worker %d gets the same rows in two epochs" % k
+            for epoch in first, second, third:
+                if np.abs(np.sort(epoch) - epoch).mean() < 15:
+                    return "the rows are hardly mixed: with which buffer does `shuffle` reach all?"
+            if not 0 < len({*first} & {*second}) + len({*second} & {*third}) < 1.6 * 100 / n:
+                return "the parts of worker %d in two epochs depend on each other" % k
 
 
 # %%
 # Your answer to exercise 2
-def answer_2(rows):
-    """Returns a dataset: three epochs of rows."""
+def answer_2(rows, k, n):
+    """Returns a dataset: the part of worker k of n in each of three epochs."""
     raise NotImplementedError
 
 
@@ -449,15 +453,16 @@ check_2(answer_2)
 # <details><summary>Solution</summary>
 #
 # ```python
-# def answer_2(rows):
-#     return rows.cache().shuffle(100).repeat(3)
+# def answer_2(rows, k, n):
+#     return rows.cache().shuffle(100, seed=0).shard(n, k).repeat(3)
 #
 # assert check_2(answer_2)
 # ```
 #
-# What is slow and always the same comes before `cache`; what should differ from epoch to epoch (the
-# order, a random crop) comes after it. (`batches` above parses after `cache`, because it shuffles rows
-# and parses whole batches, which costs little.)
+# With one seed all workers shuffle alike, so here `shard` after `shuffle` loses nothing; PyTorch's
+# `DistributedSampler` does the same. `shuffle` takes a new order in each epoch, also with a seed. What is
+# slow and always the same comes before `cache`, what differs from epoch to epoch after it: so each worker
+# stores all rows, the price of this way.
 #
 # </details>
 

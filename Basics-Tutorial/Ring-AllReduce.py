@@ -664,6 +664,8 @@ course.end()
 # - [Ring-AllReduce](../Ring-AllReduce/), the whole program. It begins one chunk further: there worker $k$
 #   first sends chunk $k$, and ends the reduce-scatter with chunk $k+1$.
 #
+# **Elsewhere:** `torch.distributed.all_reduce`, `jax.lax.psum`.
+# [From-Here-to-DDP-and-FSDP](From-Here-to-DDP-and-FSDP.ipynb) takes the ring's two halves apart.
+#
 # Next: [Graphs-and-Sessions](Graphs-and-Sessions.ipynb), the language of all programs with a parameter
-# server. In [From-Here-to-DDP-and-FSDP](From-Here-to-DDP-and-FSDP.ipynb) the two halves of the ring go
-# separate ways.
+# server.

@@ -161,7 +161,7 @@ print("the ps is dead:", attempt(lambda: session.run(v)))
 session.close()
 
 # %% [markdown]
-# `UnavailableError` says that no process answers at that address. Another one there would answer a new
+# `UnavailableError` says that no process answers at that address. A new ps would answer a new
 # session, but with `FailedPreconditionError`: the value of `v` died with the old process. That is why
 # training saves *checkpoints*, files with the values of all variables.
 #

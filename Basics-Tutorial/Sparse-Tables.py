@@ -13,13 +13,13 @@
 # A shop that stores 64 numbers about each of its 100 million users has a table of 26 GB. No step can
 # afford to move it, but a mini-batch needs the rows of perhaps 1,000 users: 256 kB. For such tables
 # parameter servers are still in use today. Here two workers train a small recommender in this way, and
-# send a thirtieth of the bytes that they would send otherwise.
+# you compute how many bytes it saves.
 #
 # After this notebook you can:
 # - cut a variable into parts that live on several servers;
 # - look up rows of such a table, without the trap that returns the wrong ones;
 # - compute the bytes of an update with sparse gradients;
-# - train a small recommender with two workers, and say why one worker alone can still be ahead of them;
+# - train a small recommender with two workers, and say what decides whether they are ahead of one;
 # - distribute rows so that all servers are about equally busy.
 #
 # **Before it:** [Parameter-Server](Parameter-Server.ipynb). **Time:** 40 minutes.
@@ -57,7 +57,7 @@ def new_graph():
 
 # %% [markdown]
 # A folded cell starts two ps and a worker. A *partitioner* cuts a variable along its rows into blocks,
-# and the setter places each block. In this table of 8 rows, each row contains its own number; we look up
+# and `replica_device_setter` places each. In this table of 8 rows, each row contains its own number; we look up
 # the rows 3 and 5 with `tf.nn.embedding_lookup(table, [3, 5])`, with `partition_strategy="div"` and
 # without:
 

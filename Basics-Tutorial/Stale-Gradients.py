@@ -14,8 +14,7 @@
 # many mini-batches per second as one. Eight that wait for each other compute only three times as many
 # ([Scaling](../Measurements/Scaling/)). What does the speed cost? While one worker computes, the
 # others move the shared parameters, so its gradient belongs to parameters that no longer exist. You will
-# be able to name the price of such *stale* gradients: with eight equal workers about an eighth of the
-# learning rate that one worker can use.
+# be able to name the price of such *stale* gradients: how much smaller the learning rate must be.
 #
 # After this notebook you can:
 # - compute the staleness of each push, for any order of pulls and pushes;

@@ -15,9 +15,9 @@
 # except in batch normalisation and dropout.
 #
 # The price is waiting: one slow machine among eight cost three quarters of the throughput, and one
-# spare machine won nearly all of it back ([Scaling](../Measurements/Scaling/)). You will be able to
-# compute both for machines of your own, and see that TensorFlow's `SyncReplicasOptimizer`
-# guarantees less than its name says: its chief can make each "synchronous" step alone.
+# spare machine won nearly all of it back ([Scaling](../Measurements/Scaling/)). You will compute
+# both for machines of your own, and see that TensorFlow's `SyncReplicasOptimizer` guarantees less
+# than its name says.
 #
 # After this notebook you can:
 # - write a synchronous worker with `SyncReplicasOptimizer`;
@@ -94,7 +94,7 @@ print("worker %d: %d updates in %d calls" % (task.k, done, calls))
 # `run` gives a gradient, and waits for a token. By itself such a program can wait for ever: for a task that
 # never starts, for a worker that has died, or at its end for more gradients. The folded `careful.py`
 # prevents this: a time limit for each call, a look at the variables ten times a second, and an end of the
-# chief's thread before its session closes. (A whole program: [Synchronous-SGD](../Synchronous-SGD/).)
+# chief's thread before its session closes.
 
 # %% jupyter={"source_hidden": true}
 # %%writefile careful.py
@@ -205,8 +205,8 @@ with tf.Session() as session:
 # %% [markdown]
 # It drops them *silently*: `apply_grad` succeeds all the same.
 #
-# The folded cell has both parts for three workers, with one accumulator and one queue for all. Worker k has the gradient $w - C_k$ with $C$ = 1, 2 and 6, so all three together have
-# their minimum at 3, the mean of the $C_k$.
+# The folded cell has one accumulator and one queue for three workers. Worker k has the gradient
+# $w - C_k$ with $C$ = 1, 2 and 6, so all three together have their minimum at 3, the mean of the $C_k$.
 
 
 # %% jupyter={"source_hidden": true}
@@ -430,8 +430,8 @@ assert all(step == [0, 1] for step in whose)
 
 # %% [markdown]
 # With one queue, `w` leans towards worker 0's minimum. With slots it ends near 1.5, the minimum of
-# workers 0 and 1, and not near 3. That is the price of backup workers: `w` never learns from a worker
-# that is always the last.
+# workers 0 and 1. That is the price of backup workers: `w` never learns from a worker that is always
+# the last.
 #
 # ## What waiting costs
 # A step waits for the longest of $n$ times. If these are exponential, the longest of eight is 2.7 times
@@ -589,5 +589,8 @@ course.end()
 # - Dean, Barroso 2013, [The Tail at Scale](https://doi.org/10.1145/2408776.2408794): why some of
 #   many machines are always slow.
 # - Our page on [SyncReplicasOptimizer](../Synchronous-SGD/OPTIMIZER.md).
+#
+# **Elsewhere:** DDP, `MultiWorkerMirroredStrategy` and JAX wait for *all* workers; none has backup
+# workers built in.
 #
 # Next: [SGD-by-Experiment](SGD-by-Experiment.ipynb): how large may a batch be?

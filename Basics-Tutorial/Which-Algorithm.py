@@ -14,9 +14,8 @@
 # gradient varies, and on what a message costs beside it: in one of the three cases here no group of
 # workers beats one. You will be able to say which case is yours.
 #
-# A comparison at one learning rate cannot tell you much, because a rate that suits one algorithm starves
-# or breaks another. So nine algorithms race fairly: in each of the three cases each is tuned with the
-# same budget, and then trains five times for the same seconds.
+# A learning rate that suits one algorithm starves or breaks another. So nine algorithms race fairly: in
+# each case each is tuned with the same budget, and then trains five times for the same seconds.
 #
 # After this notebook you can:
 # - write nine algorithms as one rule with three choices;
@@ -38,8 +37,9 @@
 # $$w \leftarrow w - lr \cdot \frac{a}{d}$$
 #
 # Three choices make the algorithm: `T`; whether a step waits for all `n` workers and takes the mean
-# of their `a`; and the divisor `d`, which may depend on the staleness `tau`. A ring makes the same steps
-# as Synchronous-SGD, in another time. [SAGN](../SAGN/) is Local-SGD whose mean change is divided by `T`.
+# of their `a`; and the divisor `d`, which may depend on the staleness `tau`. [SAGN](../SAGN/) is Local-SGD
+# whose mean change is divided by `T`. The figure has seven of the nine: a ring makes the steps of
+# Synchronous-SGD, in another time, and one worker those of HogWild, never stale.
 #
 # ![Seven algorithms, seen from one worker. HogWild and DynSGD: pull, one gradient, push, again and again. DOWNPOUR-Easy and ADAG: pull, T gradients, push. What a push does: HogWild subtracts lr times g; DynSGD lr times g / (staleness + 1); DOWNPOUR-Easy lr times the sum a of T gradients; ADAG lr times a / T. With a barrier behind each push: Synchronous SGD subtracts lr times the mean of all g, Local-SGD lr times the mean of all a, SAGN lr times this mean / T.](../docs/figures/algorithms.svg)
 #
@@ -312,8 +312,6 @@ table(runs, eight)
 #
 # </details>
 #
-# Compare has a larger network, a finer search, and a test that says which differences are chance.
-#
 # ## Eight equal workers
 # Equal GPUs do not wait for each other that long: from step to step their times vary by a few percent.
 # The law `jitter` makes a share of each time exponential, here 3%, and the rest constant. We tune and
@@ -438,8 +436,7 @@ show(
 
 # %% [markdown]
 # Here no two workers arrive clearly before one: *this model should not be distributed*. What pays
-# depends on the ratio of gradient and message, which Compare's tasks *digits*, *convolution* and *GPT*
-# vary with real processes.
+# depends on the ratio of gradient and message.
 
 # %% jupyter={"source_hidden": true}
 # The answers, checked.
@@ -541,18 +538,20 @@ check_1(answer_1)
 # </details>
 
 # %% [markdown]
-# **2. Choose.** ★★☆ Name a folder of this repository for each situation.
+# **2. Choose.** ★★☆ Name a folder of this repository for each situation. For d also give `T`,
+# the fewest local steps with which exchanges take at most a tenth of the time.
 #
 # - a: 2,410 parameters learn in 5 s on a laptop; eight servers are idle
 # - b: 30 billion parameters and Adam, on 64 equal GPUs of 80 GB with fast links
 # - c: ResNet-50 fits into a GPU; two machines with eight equal GPUs each, for a week
-# - d: two data centres with a link of 1 Gbit/s between them, a billion parameters
+# - d: two data centres, a billion parameters; a gradient takes 2 s, an exchange on their link 32 s
 # - e: a gradient takes 1 to 20 s, at random; rented machines that may vanish
 # - f: eight machines of which now one, now another is three times slower for a minute
 #
 # <details><summary>Hint</summary>
 #
-# Walk through the chart from the top. For b, compute 16 bytes a parameter, divided by 64.
+# Walk through the chart from the top. For b, compute 16 bytes a parameter, divided by 64. For d, a
+# worker's turn takes `T` gradients and an exchange.
 #
 # </details>
 
@@ -570,8 +569,10 @@ def check_2(answer):
         "AEASGD",
         "AEAMSGD",
     }
-    rare = {"DiLoCo", "Local-SGD", "Async-Local-SGD", "Compressed-AllReduce", "SAGN"}
+    rare = {"DiLoCo", "Local-SGD", "Async-Local-SGD", "SAGN"}
     rare |= {"DOWNPOUR", "DOWNPOUR-Easy", "ADAG", "AEASGD", "AEAMSGD"}  # every T-th step
+    if "T" not in answer:
+        return 'give T for d, too, as in {"a": "...", ..., "T": 10}'
     good = {
         "a": ({"Non-Distributed-Setup"}, "what would any message gain if training takes 5 s?"),
         "b": ({"Sharded-Training"}, "480 GB fit into no GPU, but a 64th of them does"),
@@ -579,7 +580,10 @@ def check_2(answer):
             {"Collective-AllReduce", "Ring-AllReduce", "Horovod-RingAllReduce"},
             "equal GPUs need no staleness; which synchronous ways have no server?",
         ),
-        "d": (rare, "one message of 4 GB takes 32 s on that link: who sends seldom, or little?"),
+        "d": (
+            rare,
+            "after each gradient of 2 s an exchange of 32 s: who sends only every T steps?",
+        ),
         "e": (nobody_waits, "a step that waits would take as long as the slowest, or for ever"),
         "f": (
             {"Synchronous-SGD"} | nobody_waits,
@@ -589,10 +593,21 @@ def check_2(answer):
     for situation, (folders, why) in good.items():
         if str(answer.get(situation)).strip("/ ").rpartition("/")[2] not in folders:
             return "in %s: %s" % (situation, why)
+    T = float(answer["T"])
+    if not T > 0:
+        return "in d: T is a number of steps, at least 1"
+    if T == 16:
+        return "in d: with T = 16 exchanges take half of the time, not a tenth"
+    if T == 160:
+        return "in d: exchanges may take a tenth of the *whole* time, so a ninth of the gradients'"
+    if not 32 / (32 + 2 * T) <= 0.1 + 1e-9:
+        return "in d: with T = %g exchanges take %.1f%% of the time" % (T, 3200 / (32 + 2 * T))
+    if T != 144:
+        return "in d: with T = %g exchanges take less than a tenth; a smaller whole T will do" % T
 
 
 # %%
-# Your answer to exercise 2: {"a": "...", "b": "...", ...}
+# Your answer to exercise 2: {"a": "...", "b": "...", ..., "f": "...", "T": ...}
 answer_2 = ...
 
 check_2(answer_2)
@@ -608,14 +623,16 @@ check_2(answer_2)
 #     "d": "DiLoCo",
 #     "e": "HogWild",
 #     "f": "Synchronous-SGD",
+#     "T": 144,
 # }
 #
 # assert check_2(answer_2)
 # ```
 #
-# In b, 16 bytes · 30 billion / 64 = 7.5 GB for each GPU, and activations come on top. In f, a backup
-# worker makes the slow gradient superfluous. The check accepts more than one folder for c to f: in c
-# any all-reduce, for instance.
+# In b, 16 bytes · 30 billion / 64 = 7.5 GB for each GPU, and activations come on top. In d, 32 / (32 +
+# 2 T) ≤ 0.1 gives T ≥ 144; DiLoCo's authors take 500, and whether so long a window still trains well
+# only a run can tell. In f, a backup worker makes the slow gradient superfluous. The check accepts more
+# than one folder for c to f: in c any all-reduce, for instance.
 #
 # </details>
 

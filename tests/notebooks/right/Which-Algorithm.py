@@ -8,6 +8,7 @@ answer_2 = {
     "b": "Further-Algorithms/Sharded-Training",
     "c": "Horovod-RingAllReduce",
     "d": "Further-Algorithms/Local-SGD/",
+    "T": 144.0,
     "e": "Further-Algorithms/Bounded-Staleness",
     "f": "DynSGD",
 }
@@ -19,6 +20,7 @@ answer_2 = {
     "b": "Sharded-Training",
     "c": "Ring-AllReduce",
     "d": "AEASGD",
+    "T": 144,
     "e": "Delay-Compensation",
     "f": "Async-Local-SGD",
 }

@@ -10,6 +10,9 @@ answer_1 = 36
 # %% 1: too large
 answer_1 = 300
 
+# %% 1: no whole number
+answer_1 = 288.5
+
 
 # %% 2: the rate at which the sums end behind
 answer_2 = (0.2, 0.9988)
@@ -22,3 +25,6 @@ answer_2 = (0.02, 0.545)
 
 # %% 2: the way of one step
 answer_2 = (0.02, 0.02)
+
+# %% 2: so small a rate that nearly nothing is nearly right
+answer_2 = (0.0001, 0.0)

@@ -8,7 +8,7 @@ answer_1 = 0.5
 answer_1 = 1
 
 # %% 2: asynchronous everywhere
-answer_2 = dict.fromkeys("abcdef", "HogWild")
+answer_2 = {**dict.fromkeys("abcdef", "HogWild"), "T": 144}
 
 # %% 2: an all-reduce of all of the gradient over a slow link
 answer_2 = {
@@ -16,6 +16,7 @@ answer_2 = {
     "b": "Sharded-Training",
     "c": "Collective-AllReduce",
     "d": "Collective-AllReduce",
+    "T": 144,
     "e": "HogWild",
     "f": "Synchronous-SGD",
 }
@@ -26,6 +27,62 @@ answer_2 = {
     "b": "Model-Parallelism",
     "c": "Collective-AllReduce",
     "d": "DiLoCo",
+    "T": 144,
+    "e": "HogWild",
+    "f": "Synchronous-SGD",
+}
+
+# %% 2: an exchange at each step, of fewer bytes
+answer_2 = {
+    "a": "Non-Distributed-Setup",
+    "b": "Sharded-Training",
+    "c": "Collective-AllReduce",
+    "d": "Compressed-AllReduce",
+    "T": 144,
+    "e": "HogWild",
+    "f": "Synchronous-SGD",
+}
+
+# %% 2: exchanges as long as gradients
+answer_2 = {
+    "a": "Non-Distributed-Setup",
+    "b": "Sharded-Training",
+    "c": "Collective-AllReduce",
+    "d": "DiLoCo",
+    "T": 16,
+    "e": "HogWild",
+    "f": "Synchronous-SGD",
+}
+
+# %% 2: a tenth of the gradients' time
+answer_2 = {
+    "a": "Non-Distributed-Setup",
+    "b": "Sharded-Training",
+    "c": "Collective-AllReduce",
+    "d": "DiLoCo",
+    "T": 160,
+    "e": "HogWild",
+    "f": "Synchronous-SGD",
+}
+
+# %% 2: rounds down
+answer_2 = {
+    "a": "Non-Distributed-Setup",
+    "b": "Sharded-Training",
+    "c": "Collective-AllReduce",
+    "d": "DiLoCo",
+    "T": 143,
+    "e": "HogWild",
+    "f": "Synchronous-SGD",
+}
+
+# %% 2: more than needed
+answer_2 = {
+    "a": "Non-Distributed-Setup",
+    "b": "Sharded-Training",
+    "c": "Collective-AllReduce",
+    "d": "DiLoCo",
+    "T": 500,
     "e": "HogWild",
     "f": "Synchronous-SGD",
 }
