@@ -236,12 +236,16 @@ def test_without_javascript(browser, site):
             tab.page.goto(f"file://{site}/play/{name}.html")
             still = tab.page.locator("img[src*='-still']")
             assert still.is_visible() and still.evaluate("i => i.naturalWidth") > 300
+        tab.page.goto(f"file://{site}/play/the-race.html")
+        assert tab.page.locator("noscript td", has_text="staleness").count() > 5
     with Tab(browser, site) as tab:
         tab.open("play/the-race.html")
         tab.page.emulate_media(media="print")
         assert tab.page.locator(".timeline svg").is_visible()
         assert not tab.page.locator("img[src*='-still']").is_visible()
         assert not tab.page.locator(".presets").first.is_visible()
+        assert tab.page.locator(".main label", has_text="workers 64").is_visible()
+        assert not tab.page.locator("[name=n]").is_visible()
 
 
 ARRIVING = {  # rows of Compare, and the seconds of their five runs; None: never, "x": a failure
