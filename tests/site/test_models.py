@@ -337,7 +337,7 @@ MISTAKES = [
     ("simulate", "Math.pow(1 - u(), 1 / shape)", "Math.pow(1 - u(), shape)", check_laws),
     ("simulate", "shape = T / (cv * cv);", "shape = T / cv;", check_laws),
     ("learn", "tau + 1", "tau + 2", check_learning),
-    ("learn", "/ 2;\n          all[j + i] = middle;", "/ 2;", check_learning),
+    ("learn", "/ 2;\n      all[j + i] = middle;", "/ 2;", check_learning),
     ("learn", "count[t.worker[e] % shares]++", "count[0]++", check_learning),
     ("schedule", "ahead = Math.min(K - 1 - k, M)", "ahead = Math.min(K - k, M)", check_schedule),
     ("schedule", "10 + 24 / t", "34 / t", check_schedule),

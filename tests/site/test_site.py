@@ -33,7 +33,7 @@ def site():
     return HTML
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def browser():
     from playwright import sync_api
 
@@ -354,7 +354,9 @@ def test_compare_as_it_will_be(browser, site, tmp_path):
     folder.mkdir(parents=True)
     page = tables.page(compared(), {"8 workers, CV 0.1": list(ARRIVING)}, "")
     (folder / "index.md").write_text(f"# Compare\n\n{page}\n")
-    (tmp_path / "source" / "index.md").write_text("# A\n\n[B](Measurements/Compare/index.md)\n")
+    (tmp_path / "source" / "index.md").write_text(
+        "# A\n\n```{toctree}\nMeasurements/Compare/index\n```\n"
+    )
     (tmp_path / "conf.py").write_text(MINIATURE.format(site=str(SITE)))
     python = support.ROOT / ".venv.site" / "bin" / "python"
     command = [python, "-m", "sphinx", "-q", "-b", "html", "-c", tmp_path, tmp_path / "source"]
