@@ -49,7 +49,8 @@ html_theme = "furo"
 html_theme_options = {"dark_css_variables": {"color-background-primary": "#0d1117"}}  # as figures
 MADE = ROOT / "docs/_build/made"
 MADE.mkdir(exist_ok=True)
-(MADE / "measured.js").write_text(measured.script(ROOT))
+MEASURED = measured.everything(ROOT)
+(MADE / "measured.js").write_text(measured.script(MEASURED))
 html_static_path, html_css_files, html_js_files = ["static", str(MADE)], ["site.css"], ["tables.js"]
 html_favicon, html_search_scorer = "static/icon.svg", str(ROOT / "docs/site/static/scorer.js")
 html_show_sphinx = html_show_copyright = html_show_sourcelink = html_copy_source = False
@@ -106,7 +107,8 @@ def adapt(app, name, source):
     if page.endswith(".md"):
         source[0] = links(render.text_tables(source[0]), page)
         if page.startswith(PLAY):
-            source[0] = render.explorable(source[0], ROOT / page)
+            plain = measured.table(MEASURED["the_race"]) if name == "play/the-race" else ""
+            source[0] = render.explorable(source[0], ROOT / page, plain)
     else:
         notebook = json.loads(source[0])
         for cell in notebook["cells"]:
@@ -129,6 +131,7 @@ def adapt(app, name, source):
 def setup(app):
     app.connect("source-read", adapt)
     app.connect("doctree-read", render.terms)
+    app.connect("doctree-read", render.sortable)
     app.connect("html-collect-pages", render.source_pages)
     inline, block = ((render.mathml(is_block), None) for is_block in (False, True))
     app.add_html_math_renderer("mathml", inline, block)

@@ -82,11 +82,14 @@ SCRIPTS = {  # of each explorable, in the order in which they need each other
 STILL = re.compile(r"\nIt moves after .*\n")  # said on GitHub only
 
 
-def explorable(text, page):
-    """Returns the text of an explorable's page with its controls and scripts below."""
+def explorable(text, page, plain=""):
+    """Returns the text of an explorable's page with its controls and scripts below.
+
+    plain: what a browser shows that runs no scripts.
+    """
     scripts = "".join(f'<script src="../_static/{s}.js"></script>\n' for s in SCRIPTS[page.stem])
     controls = page.with_suffix(".html").read_text()
-    return STILL.sub("", text) + f"\n```{{raw}} html\n{controls}{scripts}```\n"
+    return STILL.sub("", text) + f"\n```{{raw}} html\n{controls}{plain}{scripts}```\n"
 
 
 def terms(app, document):
@@ -105,6 +108,14 @@ def terms(app, document):
         node.parent.insert(
             node.parent.index(node) + title, [addnodes.index(entries=entries), *target]
         )
+
+
+def sortable(app, document):
+    """Lets a click sort the wide tables of a measurement's page, such as those of Compare."""
+    if document.settings.env.docname.startswith("Measurements/"):
+        for group in document.findall(nodes.tgroup):
+            if group["cols"] >= 5:
+                group.parent["classes"].append("sortable")
 
 
 def source_pages(app):

@@ -152,6 +152,9 @@ def check_laws(folder=STATIC):
     found = call([(what, [name, c]) for name in names for what in ("made", "law")], folder)
     for name, trace, law in zip(names, found[::2], found[1::2]):
         assert abs(trace["rate"] / law - 1) < 0.04, (name, trace["rate"], law)
+    c |= {"slow": 1, "rate": 0.1, "n": 3}  # without messages the race computes one of these only
+    ring, together = call([("compete", [name, c]) for name in ("ring", "sync")], folder)
+    assert ring["reached"] == together["reached"] < 25 and ring["rate"] == together["rate"]
     for n in (4, 16):  # by distribution: gradients a second, and the mean staleness
         times = laws.step_times("gamma", n, 3000, 0.1, seed=3, shape=0.5)
         own = [call([("stepTimes", [{"n": n, "updates": 700, "cv": 0.5, "mean": 0.1}])], folder)[0]]
@@ -334,7 +337,7 @@ MISTAKES = [
     ("simulate", "Math.pow(1 - u(), 1 / shape)", "Math.pow(1 - u(), shape)", check_laws),
     ("simulate", "shape = T / (cv * cv);", "shape = T / cv;", check_laws),
     ("learn", "tau + 1", "tau + 2", check_learning),
-    ("learn", "/ 2;\n          all[j + i] = middle;", "/ 2;", check_learning),
+    ("learn", "/ 2;\n      all[j + i] = middle;", "/ 2;", check_learning),
     ("learn", "count[t.worker[e] % shares]++", "count[0]++", check_learning),
     ("schedule", "ahead = Math.min(K - 1 - k, M)", "ahead = Math.min(K - k, M)", check_schedule),
     ("schedule", "10 + 24 / t", "34 / t", check_schedule),

@@ -1,18 +1,18 @@
 """The site in a real browser whose network is off: links, search, tables, the three explorables."""
 
 import html.parser
-import importlib.util
+import math
 import re
 import subprocess
 import urllib.parse
 
 import pytest
 import support
+from common import examples
 
 pytestmark = [pytest.mark.long, pytest.mark.needs("chromium")]
-SPEC = importlib.util.spec_from_file_location("stills", support.ROOT / "docs/site/stills.py")
-stills = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(stills)
+COMPARE, SITE = support.ROOT / "Measurements" / "Compare", support.ROOT / "docs" / "site"
+measured, stills = (examples.load(SITE / name) for name in ("measured.py", "stills.py"))
 HTML = support.ROOT / "docs" / "_build" / "html"
 PLAY = ["the-race", "bytes-and-links", "memory-and-schedule"]
 NO_NETWORK = [
@@ -236,9 +236,144 @@ def test_without_javascript(browser, site):
             tab.page.goto(f"file://{site}/play/{name}.html")
             still = tab.page.locator("img[src*='-still']")
             assert still.is_visible() and still.evaluate("i => i.naturalWidth") > 300
+        tab.page.goto(f"file://{site}/play/the-race.html")
+        assert tab.page.locator("noscript td", has_text="staleness").count() > 5
     with Tab(browser, site) as tab:
         tab.open("play/the-race.html")
         tab.page.emulate_media(media="print")
         assert tab.page.locator(".timeline svg").is_visible()
         assert not tab.page.locator("img[src*='-still']").is_visible()
         assert not tab.page.locator(".presets").first.is_visible()
+        assert tab.page.locator(".main label", has_text="workers 64").is_visible()
+        assert not tab.page.locator("[name=n]").is_visible()
+
+
+ARRIVING = {  # rows of Compare, and the seconds of their five runs; None: never, "x": a failure
+    "8 workers, CV 0.1: Non-Distributed-Setup": [None] * 5,
+    "8 workers, CV 0.1: HogWild": [2, 3, 3, 3, None],
+    "8 workers, CV 0.1: HogWild, A/A": [4, 4, 4, 4, 4],
+    "8 workers, CV 0.1: Synchronous-SGD": ["x", "x", "x", "x", "x"],
+    "8 workers, CV 0.1: Further-Algorithms/Local-SGD": [5, 5, None, "x", None],
+    "8 workers, CV 0.1: Further-Algorithms/Bounded-Staleness": [4, 4, 5, 5, 5],
+    "8 workers, CV 0.1: DynSGD": [],  # no setting trains
+    "8 workers, CV 1: HogWild": [1, 1, 1, 1, 2],
+    "8 workers, CV 0.5: HogWild": [3, 3, 3, 3, 3],
+}
+
+
+def run_of(at, gradient=0.034):
+    """Returns a run as Compare's driver keeps it: tested each second, at 97% in one of them."""
+    if at == "x":
+        return {"seed": 1, "ended": "failed", "failed": "no port"}
+    seconds = [1, 2, 3, 4, 5, 6]
+    tests = {"seconds": seconds, "accuracy": [0.98 if s >= (at or 9) else 0.9 for s in seconds]}
+    tests |= {name: seconds for name in ("loss", "examples", "megabytes")}
+    known = {"seed": 1, "ended": "time", "evaluations": tests, "test_loss": at or 9.0}
+    known |= {"test_accuracy": 0.98, "training_loss": 0.1, "bytes": 1e6, "staleness_mean": 6.9}
+    return {**known, "gradient_seconds": gradient, "ps": 1, "workers": 8}
+
+
+def compared(rows=ARRIVING):
+    """Returns what Compare leaves as results.json of these rows."""
+    bad = {"words": "--learning-rate 1", "seed": 0, "reached": None, "loss": math.inf}
+    bad |= {"ended": "diverged", "point": [1], "stage": 1, "others": 0.0, "at": 1}
+    cases = {
+        name: {
+            "tries": [] if seconds else [bad],
+            "runs": [run_of(at, None if "Non-" in name else 0.034) for at in seconds],
+            "chosen": "--learning-rate 0.1" if seconds else None,
+            "seconds": 6,
+            "measured": "today",
+        }
+        for name, seconds in rows.items()
+    }
+    report = examples.load(COMPARE / "report.py")
+    return report.results_of(cases, 5, lambda _: ("accuracy", 0.97), lambda *_: (True, False))
+
+
+def test_presets_of_compare():
+    """Catches a row that is taken for another, a median without its failures, and a law's number.
+
+    Its two main laws, and no other task, make a button each, whichever rows are there.
+    """
+    equal, different = measured.compare(compared())
+    assert [equal["name"], different["name"]] == ["8 equal machines", "8 machines that differ"]
+    assert [equal["state"][key] for key in ("n", "cv", "slow", "mean")] == [8, 0.1, 1, 34.0]
+    assert equal["rows"] == {
+        "one": "97% never",
+        "async": "staleness 6.9, 97% in 3 s",
+        "sync": "97% never",
+        "local": "staleness 6.9, 97% never",
+        "bounded": "staleness 6.9, 97% in 5 s",
+        "dynsgd": "97% never",
+    }
+    assert different["rows"] == {"async": "staleness 6.9, 97% in ≤ 1 s"}
+    some = {name: rows for name, rows in ARRIVING.items() if "CV 1" not in name}
+    assert [each["name"] for each in measured.compare(compared(some))] == ["8 equal machines"]
+    assert list(measured.compare({})) == []
+    rates = measured.everything(support.ROOT)["rates"].values()
+    counts = [[n for n, _ in points] for found in rates for points in found.values()]
+    assert len(counts) > 5 and all(len(set(ns)) == len(ns) for ns in counts)  # one law in each
+
+
+MINIATURE = """
+import sys
+sys.path.insert(0, {site!r})
+import render
+extensions, html_theme = ["myst_parser"], "furo"
+html_static_path = [{site!r} + "/static"]
+html_css_files, html_js_files = ["site.css"], ["tables.js"]
+def setup(app):
+    app.connect("doctree-read", render.sortable)
+"""
+
+
+def test_compare_as_it_will_be(browser, site, tmp_path):
+    """Catches buttons that do not fit the race's controls, and a table that sorts "never" as text.
+
+    Made-up results stand for those of Compare: in the race, and on a page of its own, by the same
+    theme, rules and scripts as the site's.
+    """
+    presets = list(measured.compare(compared()))
+    known = measured.everything(support.ROOT)
+    known["the_race"] = [p for p in known["the_race"] if p["page"] != "Compare"] + presets
+    with Tab(browser, site, reduced_motion="reduce") as tab:
+        text = measured.script(known)
+        tab.page.route("**/measured.js", lambda route: route.fulfill(body=text))
+        tab.open("play/the-race.html")
+        for each in presets:
+            button = tab.page.locator("[data-i]", has_text=f"Compare: {each['name']}")
+            button.click()
+            tab.ready()
+            assert button.get_attribute("aria-pressed") == "true"
+            assert tab.page.inner_text(".said").startswith("Compare measured the seconds")
+            last = tab.page.locator(".play tbody tr td:last-child").all_inner_texts()
+            assert sorted(filter(None, last)) == sorted(each["rows"].values())
+    tables = examples.load(COMPARE / "tables.py")
+    folder = tmp_path / "source" / "Measurements" / "Compare"
+    folder.mkdir(parents=True)
+    page = tables.page(compared(), {"8 workers, CV 0.1": list(ARRIVING)}, "")
+    (folder / "index.md").write_text(f"# Compare\n\n{page}\n")
+    (tmp_path / "source" / "index.md").write_text(
+        "# A\n\n```{toctree}\nMeasurements/Compare/index\n```\n"
+    )
+    (tmp_path / "conf.py").write_text(MINIATURE.format(site=str(SITE)))
+    python = support.ROOT / ".venv.site" / "bin" / "python"
+    command = [python, "-m", "sphinx", "-q", "-b", "html", "-c", tmp_path, tmp_path / "source"]
+    subprocess.run([*command, tmp_path / "html"], check=True, timeout=100)
+    with Tab(browser, tmp_path / "html") as tab:
+        tab.open("Measurements/Compare/index.html")
+        assert tab.page.locator("table.sortable").count() == 1
+        soon, never = ["HogWild", "HogWild, A/A", "Bounded-Staleness"], ["Non-Distributed-Setup"]
+        orders = {  # of the rows, by their medians; DynSGD has none
+            "seconds to 97%": [soon, [*never, "Synchronous-SGD", "Local-SGD"]],
+            "test loss": [soon, [*never, "Local-SGD"], ["Synchronous-SGD"]],
+        }
+        for name, groups in orders.items():
+            tab.open("Measurements/Compare/index.html")
+            for up in (True, False):
+                tab.page.locator("th", has_text=name).locator("button").click()
+                rows = tab.page.locator(".sortable tbody td:first-child").all_inner_texts()
+                if not up:
+                    groups = [soon[::-1], *groups[1:]][::-1]
+                assert rows == [*sum(groups, []), "DynSGD"], (name, up)

@@ -31,11 +31,26 @@
     return { shares, curve, best, w, loss, first: loss(w), root: curve.map(Math.sqrt) };
   }
 
+  // Functions of their own: here V8 takes half the time that it takes for the same loop in follow().
+  function descend(v, k, scale, shaken, p, from, at) { // v <- v - scale * a gradient of share k at `from`
+    for (let i = 0, o = k * D; i < D; i++)
+      v[i] -= scale * (CURVE[o + i] * (from[at + i] - PLACE[o + i]) + shaken[i] * table[(p + i) & 65535]);
+  }
+  function average(all, read, own, k, j, w, n) {
+    for (let i = 0; i < D; i++) {
+      const middle = (all[k + i] + all[j + i]) / 2;
+      all[j + i] = middle;
+      read[k + i] = all[k + i] = middle + own[i];
+      w[i] += own[i] / n;
+    }
+  }
+
   // Follows a trace at a learning rate: {seconds, losses, reached}; reached: when the loss is TARGET of the first.
   // c: {n, mean, T, noise, seed}. The loss is looked at once in the time of a gradient, so that all are judged alike.
   function* follow(name, t, c, rate, limit = Infinity) {
     const { n, mean } = c, { shares, curve, best, w, loss, first, root } = problem(n), pick = S.stream(c.seed, 1 << 20);
     const seconds = [0], losses = [1], local = name === "local" || name === "alocal" ? c.T : 1, noise = c.noise ?? NOISE;
+    const own = new Float64Array(D), shaken = root.map((r) => r * (noise / (t.together ? Math.sqrt(n / shares) : 1)));
     let smooth = 1, reached = Infinity;
     const note = (time) => {
       const since = time - seconds[seconds.length - 1];
@@ -47,70 +62,59 @@
       if (smooth < TARGET && reached === Infinity) reached = time;
       return !(now < 20) || time > Math.min(limit, 1.3 * reached);
     };
-    const step = (v, k, scale, spread, from = v) => { // v <- v - scale * a gradient of share k at `from`
-      const o = (k % shares) * D, p = (pick() * 65536) | 0;
-      for (let i = 0; i < D; i++)
-        v[i] -= scale * (CURVE[o + i] * (from[i] - PLACE[o + i]) + spread * root[i] * table[(p + i) & 65535]);
-    };
+    const step = (v, k, scale, from = v, at = 0) => descend(v, k % shares, scale, shaken, (pick() * 65536) | 0, from, at);
+    let move; // w's next move, by update e
     if (t.together && local > 1) { // each share goes its own way, then w is the mean
-      const copy = new Float64Array(D), sum = new Float64Array(D);
-      for (const time of t.moved) {
+      const sum = new Float64Array(D);
+      move = () => {
         sum.fill(0);
         for (let k = 0; k < shares; k++) {
-          copy.set(w);
-          for (let i = 0; i < local; i++) step(copy, k, rate, noise / Math.sqrt(n / shares));
-          for (let i = 0; i < D; i++) sum[i] += copy[i] / shares;
+          own.set(w);
+          for (let i = 0; i < local; i++) step(own, k, rate);
+          for (let i = 0; i < D; i++) sum[i] += own[i] / shares;
         }
         w.set(sum);
-        if (note(time)) break;
-        yield;
-      }
+      };
     } else if (t.together) { // the mean of `needed` gradients, of the shares that they are of
-      const count = new Float64Array(shares), before = new Float64Array(D);
-      for (let s = 0, e = 0; s < t.moved.length; s++) {
+      const count = new Float64Array(shares);
+      let e = 0;
+      move = (s) => {
         count.fill(t.needed < n ? 0 : n / shares);
         if (t.needed < n) for (; e < t.length && (t.step[e] === s
           || t.step[e] < 0); e++) if (t.step[e] === s) count[t.worker[e] % shares]++;
-        before.set(w);
-        if (t.needed === n) for (let i = 0; i < D; i++) w[i] -= rate * curve[i] * (before[i] - best[i]);
+        own.set(w);
+        if (t.needed === n) for (let i = 0; i < D; i++) w[i] -= rate * curve[i] * (own[i] - best[i]);
         else for (let k = 0; k < shares; k++) if (count[k])
-          for (let i = 0; i < D; i++) w[i] -= ((rate * count[k]) / t.needed) * CURVE[k * D + i] * (before[i] - PLACE[k * D + i]);
+          for (let i = 0; i < D; i++) w[i] -= ((rate * count[k]) / t.needed) * CURVE[k * D + i] * (own[i] - PLACE[k * D + i]);
         const p = (pick() * 65536) | 0, spread = (rate * noise) / Math.sqrt(t.needed);
         for (let i = 0; i < D; i++) w[i] -= spread * root[i] * table[(p + i) & 65535];
-        if (note(t.moved[s])) break;
-        if (s % 50 === 49) yield;
-      }
+      };
     } else if (t.pairs) { // AD-PSGD: w_k, w_j <- their mean; w_k <- w_k - rate * g(what w_k was); the loss is that of the mean
-      const all = new Float64Array(n * D), own = new Float64Array(D);
+      const all = new Float64Array(n * D);
       for (let k = 0; k < n; k++) all.set(w, k * D);
       const read = Float64Array.from(all);
-      for (let e = 0; e < t.length; e++) {
+      move = (e) => {
         const k = t.worker[e] * D, j = t.partner[e] * D;
         own.fill(0);
-        step(own, t.worker[e], rate, noise, read.subarray(k, k + D));
-        for (let i = 0; i < D; i++) {
-          const middle = (all[k + i] + all[j + i]) / 2;
-          all[j + i] = middle;
-          read[k + i] = all[k + i] = middle + own[i];
-          w[i] += own[i] / n;
-        }
-        if (note(t.moved[e])) break;
-        if (e % 400 === 399) yield;
-      }
+        step(own, t.worker[e], rate, read, k);
+        average(all, read, own, k, j, w, n);
+      };
     } else { // each push moves w by what its worker's copy has moved
-      const copies = new Float64Array(n * D), own = new Float64Array(D), head = new Int32Array(t.length + 1).fill(-1),
-        next = new Int32Array(t.length);
+      const copies = new Float64Array(n * D), head = new Int32Array(t.length + 1).fill(-1), next = new Int32Array(t.length);
       for (let e = t.length; e-- > 0; head[t.version[e]] = e) next[e] = head[t.version[e]];
-      for (let made = 0; ; made++) {
+      move = (made) => {
         for (let e = head[made]; e >= 0; e = next[e]) copies.set(w, t.worker[e] * D);
-        if (made === t.length) break;
-        const k = t.worker[made], at = copies.subarray(k * D, k * D + D), tau = made - t.version[made];
-        own.set(at);
-        for (let i = 0; i < local; i++) step(own, k, rate, noise);
-        for (let i = 0; i < D; i++) w[i] += (own[i] - at[i]) / (name === "dynsgd" ? tau + 1 : 1);
-        if (note(t.moved[made])) break;
-        if (made % 400 === 399) yield;
-      }
+        const k = t.worker[made], at = k * D, tau = made - t.version[made];
+        if (local === 1) return step(w, k, rate / (name === "dynsgd" ? tau + 1 : 1), copies, at);
+        own.set(copies.subarray(at, at + D));
+        for (let i = 0; i < local; i++) step(own, k, rate);
+        for (let i = 0; i < D; i++) w[i] += own[i] - copies[at + i];
+      };
+    }
+    for (let e = 0, often = !t.together ? 400 : local > 1 ? 1 : 50; e < t.moved.length; e++) {
+      move(e);
+      if (note(t.moved[e])) break;
+      if (e % often === often - 1) yield;
     }
     return { seconds, losses, reached, last: losses[losses.length - 1], stable: losses[losses.length - 1] < 20 };
   }
@@ -122,6 +126,7 @@
     if (!kept.has(key)) kept.set(key, make());
     return kept.get(key);
   }
+  const exchange = (name, { n, ps }) => ps && (/ring|local/.test(name) ? S.cost.ring : S.cost.psTogether)(n, ps, 1);
   // The trace of an algorithm. c: {n, cv, slow, ps, T, s, mean, seed}; ps: seconds that w takes over a link.
   function trace(name, c) {
     const { n, ps, cv, slow, mean, seed } = c, T = name === "local" || name === "alocal" ? c.T : 1;
@@ -130,12 +135,10 @@
     const steps = /ring|^sync|backup|^local/.test(name), updates = Math.ceil((steps ? 100 + 3000 / n : rounds) / (T > 1 ? 2 : 1));
     const key = JSON.stringify([n, cv, slow, mean, seed, T, updates]),
       times = once(key, () => S.stepTimes({ n, cv, slow, mean, seed, updates, T }));
-    if (name === "ring" || name === "local") return S.synchronous(times, n, n, "dropped", S.cost.ring(n, ps, 1));
-    if (name === "sync") return S.synchronous(times, n, n, "dropped", ps ? S.cost.psTogether(n, ps, 1) : 0);
-    if (name === "backup") return S.synchronous(times, n, n - backups(n), "dropped", ps ? S.cost.psTogether(n, ps, 1) : 0);
+    if (steps) return S.synchronous(times, n, name === "backup" ? n - backups(n) : n, "dropped", exchange(name, c));
     if (name === "gossip") {
       const draws = Array.from({ length: n }, (_, k) => S.stream(c.seed + 99, k));
-      return S.gossip(times, n, Int32Array.from(times,
+      return S.gossip(times, n, new Int32Array(times.length).map(
         (_, i) => (n < 2 ? 0 : (i % n + 1 + Math.floor(draws[i % n]() * (n - 1))) % n)), ps);
     }
     const ahead = name === "bounded" ? c.s : Infinity;
@@ -145,10 +148,7 @@
     const { n, ps, mean, cv, slow } = c, T = name === "local" || name === "alocal" ? c.T : 1;
     if (name === "one") return 1 / mean;
     if (name === "bounded" || name === "backup") return NaN;
-    if (name === "ring" || name === "sync" || name === "local") {
-      const way = name === "sync" ? (ps ? S.cost.psTogether(n, ps, 1) : 0) : S.cost.ring(n, ps, 1);
-      return (n * T) / (mean * S.lastOf(n, n, cv, T, slow) + way);
-    }
+    if (/ring|^sync|^local/.test(name)) return (n * T) / (mean * S.lastOf(n, n, cv, T, slow) + exchange(name, c));
     const way = name === "gossip" ? ps : 2 * ps, one = 1 / (T * mean + way), last = 1 / (T * mean * (n > 1 ? slow : 1) + way);
     return T * Math.min((n - 1) * one + last, !ps ? Infinity : name === "gossip" ? n / 2 / ps : 1 / ps);
   }
@@ -181,8 +181,8 @@
     yield;
     let busy = 0, total = 0;
     stale.forEach((many, tau) => (total += many * tau));
-    for (let e = 0; e < t.length; e++) if (!t.step || t.step[e] >= 0) busy += t.end[e] - t.pull[e];
-    const last = t.moved[(t.together ? t.moved.length : t.length) - 1];
+    const { step, end, pull, moved } = t, last = moved[moved.length - 1];
+    for (let e = 0; e < t.length; e++) if (!step || step[e] >= 0) busy += end[e] - pull[e];
     return { ...t, stale, T, mean: total / t.length, rate: T * S.rate(t), waits: Math.max(0, 1 - busy / last / c.n) };
   }
   const finish = (generator) => {

@@ -38,7 +38,7 @@
     : "never");
   const seconds = (r) => (r.reached < Infinity && r.high > r.low ? `${time(r)} (${time(r, r.low)}–${time(r, r.high)}) s` : time(r)
     + (time(r) === "never" ? "" : " s"));
-  const measured = () => MEASURED.the_race.find((p) => same(p.state)) || { rows: {} };
+  const measured = () => MEASURED.the_race.find((p) => same(p.state)) || { rows: {}, state: {} };
   const same = (p) => Object.keys(p).every((k) => k === "pick" || p[k] === state[k]);
   const config = () => ({ ...state, ps: state.ps / 1000, mean: state.mean / 1000, noise: 2 / Math.sqrt(state.batch) });
   const equal = () => M.ALGORITHMS.filter((a) => a !== winner && results[a].reached < Infinity
@@ -65,7 +65,8 @@
     if (run) channel.port2.postMessage(0);
   };
   function* all(c) {
-    for (const name of M.ALGORITHMS) yield ((results[name] = yield* M.compete(name, c)), name);
+    for (const name of M.ALGORITHMS) // without messages, both synchronous ones are the same
+      yield ((results[name] = name === "sync" && !c.ps ? { ...results.ring, name } : yield* M.compete(name, c)), name);
   }
   function restart() {
     [results, winner, clock, stats.began, stats.done] = [{}, null, 0, performance.now(), 0];
@@ -78,25 +79,20 @@
   function finished() {
     winner = state.n === 1 ? "one" : M.ALGORITHMS.reduce((best, a) => (results[a].reached < results[best].reached ? a : best));
     if (!chosen) state.pick = winner;
-    const first = results[winner], close = equal().map((a) => NAMES[a]), { rows, more, page: from } = measured(),
+    const first = results[winner], close = equal().map((a) => NAMES[a]), { rows, said, page: from, state: { rate } } = measured(),
       many = state.n.toLocaleString("en");
     $(".verdict").innerHTML = first.reached === Infinity ? "<b>Nobody arrives.</b> Try another learning rate." :
-      `<b>First: ${NAMES[winner]}, ${time(first)} s.</b> ${WHY[winner]()} ${close.length ? `<b>Almost equal</b> (ranges overlap): ${close.join(", ")}.` : ""}
+      `<b>${NAMES[winner]} wins in ${time(first)} s.</b> ${WHY[winner]()} ${close.length ? `<b>Almost equal</b> (ranges overlap): ${close.join(", ")}.` : ""}
       ${state.n === 1 ? "" : winner === "ring" || winner === "sync" ? `Asynchronous workers wait ${percent(results.async.waits)} of their time.` : `Synchronous workers (ring) wait ${percent(results.ring.waits)} of their time.`}
       ${results.one.reached > 1.05 * first.reached ? `${many} workers are ${round(results.one.reached / first.reached, 2)} times as fast as one.` : ""}`;
     const stale = results.async.mean;
-    $(".said").innerHTML = !from ? "" : more
-      ? `<a href="../Measurements/${from}/index.html">${from}</a> measured: ${more}. Here: mean staleness ${round(stale)}; asynchronous workers ${
-      results.async.reached < Infinity ? "learn" : "do not learn"}. Move CV from 0 to 1: the mean stays, the outcome does not.`
-      : `<a href="../Measurements/${from}/index.html">${from}</a>'s numbers stand in the table's last column, for another problem (digits); compare gradients a second, and the order.`;
+    $(".said").innerHTML = !from ? "" : `<a href="../Measurements/${from}/index.html">${from}</a> ${said}${!rate ? "" : ` Here: mean staleness ${round(stale)}; asynchronous workers ${
+      results.async.reached < Infinity ? "learn" : "do not learn"}. Move CV from 0 to 1: the mean stays, the outcome does not.`}`;
     $(".seeds").textContent = first.rates.length > 1 ? `${first.rates.length} seeds` : "one seed, for so many";
     $(".scroll").innerHTML = Play.table(["algorithm", "seconds to 3%", "gradients/s", "closed form", "waiting", "staleness",
       "learning rate", "measured"],
-      M.ALGORITHMS.map((a) => [a, results[a], rows[a]
-        || {}]).map(([a, r, m]) => ({ first: a === winner,
-        cells: [NAMES[a], seconds(r), round(r.rate), round(r.law), percent(r.waits), round(r.mean), round(r.learningRate, 2),
-        [m.rate && `${round(m.rate)}/s`, m.staleness && `staleness ${round(m.staleness)}`, m.seconds
-          && `97% in ${round(m.seconds)} s`].filter(Boolean).join(", ")] })),
+      M.ALGORITHMS.map((a) => [a, results[a]]).map(([a, r]) => ({ first: a === winner, cells: [NAMES[a], seconds(r), round(r.rate),
+        round(r.law), percent(r.waits), round(r.mean), round(r.learningRate, 2), rows[a] || ""] })),
       "The same numbers. Closed form: exact for equal or gamma times where a message takes no time; for asynchronous ones otherwise the most.");
     const c = config();
     span = Math.min(60 * c.mean, Math.max(8 * c.mean,

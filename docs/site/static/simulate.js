@@ -64,16 +64,19 @@
       heap[i] = k;
       return top;
     }
-    for (let k = 0; k < n; k++) add(k, 0, 0);
+    function begin(k, time) { // w is there
+      const i = made[k] * n + k, then = allMade[Math.max(0, made[k] - s)];
+      pulled[i] = time;
+      follows[i] = pull + pause > 0 || (then > 0 && then >= last[k]) ? 0 : 1;
+      add(k, time + times[i], 1);
+    }
+    const ask = pull ? (k, time) => add(k, time, 0) : begin; // nobody queues for what takes no time
+    for (let k = 0; k < n; k++) ask(k, 0);
     count[0] = n;
     while (waiting && at[heap[0]] <= limit) {
       const k = first(), now = at[k], i = made[k] * n + k;
       if (!pushing[k]) {
-        const end = pull ? (sending = Math.max(sending, now) + pull) : now;
-        const then = allMade[Math.max(0, made[k] - s)];
-        pulled[i] = end;
-        follows[i] = pull + pause > 0 || (then > 0 && then >= last[k]) ? 0 : 1;
-        add(k, end + times[i], 1);
+        begin(k, (sending = Math.max(sending, now) + pull));
         continue;
       }
       const end = push ? (receiving = Math.max(receiving, now) + push) : now;
@@ -83,9 +86,9 @@
       count[made[k]]--, count[++made[k]]++;
       for (; low < updates && !count[low]; allMade[++low] = end);
       if (made[k] === updates) limit = Math.min(limit, end);
-      else if (made[k] - s <= low) add(k, end + pause, 0);
+      else if (made[k] - s <= low) ask(k, end + pause);
       else (held[made[k]] = held[made[k]] || []).push(k);
-      for (; freed <= low; freed++) for (const j of held[freed + s] || []) add(j, Math.max(last[j] + pause, allMade[freed]), 0);
+      for (; freed <= low; freed++) for (const j of held[freed + s] || []) ask(j, Math.max(last[j] + pause, allMade[freed]));
     }
     for (let e = 1; e < length; e++) // in order of push; at one moment by update, then by worker
       for (let j = e; j && pushed[which[j]] === pushed[which[j - 1]] && which[j] < which[j - 1]; j--)
@@ -131,11 +134,9 @@
     let now = 0;
     for (let step = 0; step < steps; step++) {
       for (let k = 0; k < n; k++) end[k] = Math.max(free[k], now) + times[made[k] * n + k];
-      let last = 0, ties = n;
-      if (needed < n) {
-        last = Float64Array.from(end).sort()[needed - 1];
-        ties = needed - end.reduce((sum, x) => sum + (x < last), 0);
-      } else for (let k = 0; k < n; k++) if (end[k] > last) last = end[k];
+      const sorted = needed < n && end.slice().sort();
+      const last = sorted ? sorted[needed - 1] : end.reduce((a, b) => Math.max(a, b));
+      let ties = sorted ? needed - sorted.indexOf(last) : n;
       for (let k = 0; k < n; k++) {
         const begins = Math.max(free[k], now), used = end[k] < last || (end[k] === last && ties-- > 0);
         const begun = begins < last;
@@ -193,17 +194,16 @@
     }
   }
   function staleness(trace) { // how many gradients were so many updates late
-    const counts = [];
+    const counts = [], { step, version, late } = trace;
     for (let e = 0; e < trace.length; e++) {
-      if (trace.step && trace.step[e] < 0) continue;
-      const tau = trace.pairs ? trace.late[e] : trace.step[e] - trace.version[e];
+      if (step && step[e] < 0) continue;
+      const tau = step ? step[e] - version[e] : late[e];
       counts[tau] = (counts[tau] || 0) + 1;
     }
     return counts;
   }
   function rate(trace) { // gradients a second that moved w, behind the step in which a tenth is reached
-    const of = [];
-    for (let e = 0; e < trace.length; e++) if (!trace.step || trace.step[e] >= 0) of.push(trace.step ? trace.step[e] : e);
+    const of = trace.step ? trace.step.filter((step) => step >= 0) : trace.push.map((_, e) => e);
     const step = of[Math.floor(of.length / 10)], first = countUntil(of, step) - 1, last = trace.moved[of[of.length - 1]];
     return (of.length - 1 - first) / (last - trace.moved[step]);
   }
@@ -243,8 +243,8 @@
     };
     let sum = 0;
     for (let x = h / 2; x < most; x += h) {
-      const q = longer((x * shape) / T, shape), own = n > 1 ? longer((x * shape) / (T * slow), shape) : 0,
-        of = Math.max(1, n - 1);
+      const q = longer((x * shape) / T, shape), of = Math.max(1, n - 1);
+      const own = n < 2 ? 0 : slow === 1 ? q : longer((x * shape) / (T * slow), shape);
       const all = (1 - own) * atMost(n - needed, of, q) + (needed < n ? own * atMost(n - needed - 1, of, q) : 0);
       sum += h * Math.max(0, 1 - all);
     }

@@ -2,11 +2,12 @@
 // JavaScript the table is whole, in its own order.
 "use strict";
 (function () {
-  const number = (text) => parseFloat(text.replace(/[≤,]/g, "").match(/-?\d[\d.]*(e-?\d+)?/) || "NaN");
+  const number = (text) => (/^(never|failed)/.test(text) ? Infinity
+    : parseFloat(text.replace(/[≤,]/g, "").match(/-?\d[\d.]*(e-?\d+)?/) || "NaN"));
   function sort(table, column, up) {
     const rows = [...table.tBodies[0].rows], texts = new Map(rows.map((r) => [r, r.cells[column].textContent.trim()]));
     const filled = [...texts.values()].filter(Boolean),
-      numeric = filled.every((t) => /^[^a-z]*\d|^never/i.test(t) && !/^\d+ (ps|w)/.test(t));
+      numeric = filled.every((t) => /^[^a-z]*\d|^(never|failed)/i.test(t) && !/^\d+ (ps|w)/.test(t));
     const value = (r) => (numeric ? number(texts.get(r)) : texts.get(r));
     const empty = (v) => v === "" || Number.isNaN(v);
     rows.sort((a, b) => {
