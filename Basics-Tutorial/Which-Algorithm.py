@@ -303,7 +303,7 @@ table(runs, eight)
 # SAGN                  960        0.61         never
 # ```
 #
-# HogWild and DynSGD arrive first, in half the time of one worker: 8 · 0.92 · 0.3 = 2.2, because they use
+# In the median HogWild and DynSGD are first, in half the time of one worker: 8 · 0.92 · 0.3 = 2.2, because they use
 # the machines well, but each mini-batch teaches a third as much. Synchronous-SGD arrives no sooner than
 # one worker. Because each step waits for the slowest of eight, it makes only 8 · 0.35 = 2.8 times
 # the mini-batches. And because the next rate that was tried, 3, breaks it, each of them teaches only

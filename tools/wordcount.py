@@ -4,8 +4,9 @@
     python tools/wordcount.py --limits         lower tests/words.txt to what the pages have
     python tools/wordcount.py --limits PAGE    the same for this page, and for the sum
 
-Neither the generated parts of a page count nor its blocks of code and comments. The line `all` is the sum of all
-that `wc -w` counts on the pages without .github. CHANGELOG.md, which grows, has no limit.
+Neither the generated parts of a page count nor its blocks of code and comments. The line `all` is
+the sum of all that `wc -w` counts on the pages without .github. CHANGELOG.md, which grows, has no
+limit.
 """
 
 import pathlib
