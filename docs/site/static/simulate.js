@@ -203,7 +203,10 @@
     return counts;
   }
   function rate(trace) { // gradients a second that moved w, behind the step in which a tenth is reached
-    const of = trace.step ? trace.step.filter((step) => step >= 0) : trace.push.map((_, e) => e);
+    const all = new Int32Array(trace.length), { step: steps } = trace;
+    let many = 0;
+    for (let e = 0; e < all.length; e++) if (!steps || steps[e] >= 0) all[many++] = steps ? steps[e] : e;
+    const of = all.subarray(0, many);
     const step = of[Math.floor(of.length / 10)], first = countUntil(of, step) - 1, last = trace.moved[of[of.length - 1]];
     return (of.length - 1 - first) / (last - trace.moved[step]);
   }
