@@ -197,8 +197,8 @@ def examples(_, __):
 
 COMPARE = ROOT / "Measurements" / "Compare" / "results.json"
 IN_COMPARE = {  # its tasks, as a page calls them
-    "8 workers, CV 0.1": "8 workers, equal machines (CV 0.1)",
-    "8 workers, CV 1": "8 workers, machines that differ (CV 1)",
+    "8 workers, CV 0.1": "8 workers, steady times (CV 0.1)",
+    "8 workers, CV 1": "8 workers, varying times (CV 1)",
 }
 
 

@@ -21,8 +21,8 @@ FURTHER = verdict.FURTHER
 ONE = tables.ALONE[0]
 NAMES = {ONE: "one process"}  # what a picture calls a row
 FRONT = {  # the tasks of the front page's picture, and what it calls them
-    "8 workers, CV 0.1": "equal machines: CV 0.1",
-    "8 workers, CV 1": "machines that differ: CV 1",
+    "8 workers, CV 0.1": "steady times: CV 0.1",
+    "8 workers, CV 1": "varying times: CV 1",
 }
 # The rows of the front page's picture, of those that are measured under both laws.
 SHOWN = [ONE, "HogWild", "DynSGD", "DOWNPOUR", "ADAG", "AEASGD", "Parameter-Server-Strategy"]
@@ -98,8 +98,9 @@ def seconds(results, tasks, rows, path, source):
         Line2D([], [], color=PALETTE[name], marker="o", ls="", label=name) for name in families
     ]
     legend += [Line2D([], [], color="k", marker="o", ls="", alpha=0.6, ms=4, label="a run")]
-    legend += [Line2D([], [], color="k", marker="|", ls="", ms=12, mew=2.5, label="their median")]
+    legend += [Line2D([], [], color="k", marker="|", ls="", ms=12, mew=2.5, label="median")]
     legend += [Line2D([], [], color="k", marker="x", ls="", label="never (how many)")]
+    legend += [Line2D([], [], color=PALETTE["one process"], lw=1, ls=":", label="one process")]
     figure.legend(
         handles=legend,
         loc="outside lower center",

@@ -21,8 +21,8 @@ ALGORITHMS = {  # of the race
 }
 EXAMPLES = {algorithm: name for name, algorithm in reversed(ALGORITHMS.items())}
 COMPARED = {  # tasks of Compare, and what a button calls them
-    "8 workers, CV 0.1": "8 equal machines",
-    "8 workers, CV 1": "8 machines that differ",
+    "8 workers, CV 0.1": "8 workers, steady times",
+    "8 workers, CV 1": "8 workers, varying times",
 }
 KB = 68.904  # the examples' w
 LATE = "staleness_mean"
