@@ -18,7 +18,7 @@ def constant(n):
 def mean_only(n):
     """Returns the limit of h where a random worker pushes next, for the mean of w alone.
 
-    E[w] stays bounded up to here; runs do not, since E[w^2] grows from mean_square(n) on.
+    E[w] stays bounded up to here, but E[w^2] grows from mean_square(n) on.
     """
     p = 1 / n
     return 2 * (2 - p) / p
