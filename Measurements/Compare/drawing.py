@@ -26,8 +26,9 @@ FRONT = {  # the tasks of the front page's picture, and what it calls them
 }
 # The rows of the front page's picture, of those that are measured under both laws.
 SHOWN = [ONE, "HogWild", "DynSGD", "DOWNPOUR", "ADAG", "AEASGD", "Parameter-Server-Strategy"]
-SHOWN += ["Synchronous-SGD", "Ring-AllReduce", FURTHER + "Local-SGD", FURTHER + "DiLoCo"]
-SHOWN += [FURTHER + "Gossip-SGD"]
+SHOWN += [FURTHER + "Bounded-Staleness", FURTHER + "Delay-Compensation", "Synchronous-SGD"]
+SHOWN += ["SAGN", FURTHER + "Local-SGD", FURTHER + "DiLoCo", "Ring-AllReduce"]
+SHOWN += ["Collective-AllReduce", FURTHER + "Gossip-SGD"]
 LINES = [ONE, "HogWild", "Synchronous-SGD", "Ring-AllReduce", FURTHER + "Local-SGD", "ADAG"]
 LINES += [FURTHER + "DiLoCo", FURTHER + "Compressed-AllReduce"]
 ROUNDS = ("local steps", "local steps, one pass")

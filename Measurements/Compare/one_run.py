@@ -2,6 +2,7 @@
 
 import collections
 import pathlib
+import re
 import statistics
 import tempfile
 import time
@@ -34,6 +35,7 @@ def training(y, outputs):
 
 METRICS = {{"accuracy": ("max", accuracy), "own": ("min", own), "training": ("min", training)}}"""
 PROBLEM = "# endregion: problem\n"
+SAVE = re.compile(r"^( +)(saver\.|manager\.)?save\(.*\)\n", re.M)  # a checkpoint
 # The last rows of the training data take the place of the test's.
 SPLIT = """
 
@@ -70,15 +72,22 @@ End = collections.namedtuple("End", "seconds target tuning limit curve")
 
 
 def changed(start, validation):
-    """Returns the text of a script: its gradients are late, and its test has more rows."""
+    """Returns the text of a script: its gradients are late, and its test has more rows.
+
+    Where all wait for a test, the clock stands still, but a worker that sleeps for its next
+    gradient sleeps on. So the test is short there: it saves nothing.
+    """
     changes = list(start.changes)
     if start.mean:
         changes += delays.changes(start.law, start.mean, start.jobs["worker"], start.seed + 1)
+    text = start.script
     if not start.problem:
-        return examples.replaced(start.script, [*changes, (METRICS, BOTH)])
-    text = problems.files(start.problem, [str(start.script)])[start.script.name]
-    changes += [(PROBLEM, PROBLEM + SPLIT)] if validation else []
-    return examples.replaced(text, changes)
+        changes += [(METRICS, BOTH)]
+    else:
+        text = problems.files(start.problem, [str(start.script)])[start.script.name]
+        changes += [(PROBLEM, PROBLEM + SPLIT)] if validation else []
+    text = examples.replaced(text, changes)
+    return SAVE.sub(r"\1pass\n", text) if start.waits else text
 
 
 class Watch:

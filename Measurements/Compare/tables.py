@@ -99,6 +99,12 @@ def setting(result):
     return shorter(result["setting"]) + " (the search did not end)" * bool(result["edge"])
 
 
+def tests(result):
+    """Returns the median of a run's tests."""
+    numbers = [len(run["curve"][0]) for run in result["runs"] if run.get("curve")]
+    return f"{statistics.median(numbers):.0f}" if numbers else ""
+
+
 def failures(result):
     """Returns how many runs failed, "" where none did."""
     number = sum("failed" in run for run in result["runs"])
@@ -137,8 +143,15 @@ def shares_accuracy(result):
 
 def table_of(results):
     """Returns the table with all columns."""
-    columns = ["task", "example", "tasks", "setting", "tuning runs", "test loss", "training loss"]
-    columns += ["accuracy in %", "seconds to it", "never", "beside one process", "examples to it"]
+    columns = ["task", "example", "tasks", "setting", "tuning runs", "tests", "test loss"]
+    columns += [
+        "training loss",
+        "accuracy in %",
+        "seconds to it",
+        "never",
+        "beside one process",
+        "examples to it",
+    ]
     columns += ["MB to it", "MB in all", "staleness", "CV", "failures"]
     table = drivers.plain_table(*columns)
     for task, rows in by_task(results).items():
@@ -152,6 +165,7 @@ def table_of(results):
                 "".join(f"{run['ps']} ps, {run['workers']} w" for run in jobs),
                 setting(result),
                 str(len(result["tries"]) or ""),
+                tests(result),
                 spread(result, verdict.LOSS, "{:.3f}"),
                 of_all(result, "training", "{:.3f}"),
                 accuracy,

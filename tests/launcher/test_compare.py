@@ -7,6 +7,7 @@ import io
 import json
 import math
 import pathlib
+import re
 import types
 
 import made_run
@@ -909,9 +910,19 @@ def check_a_sitting_of_compare(load, tmp_path):
     script = support.ROOT / "HogWild" / "hogwild.py"
     changed = load(ONE_RUN).changed(starts[-1][0], False)
     same("delays", "late(outputs, 0.1, 0.03, 8, 202)" in changed, True)
+    same("saves", "saver.save(" in changed, True)
+    for folder in ("Ring-AllReduce", "SAGN", "Further-Algorithms/Sharded-Training"):
+        start = starts[-1][0]._replace(script=module.examples.main_script(folder), waits=True)
+        lines = load(ONE_RUN).changed(start, False).splitlines()
+        found = [line for line in lines if re.match(r" +(\w+\.)?save\(", line)]
+        same("saves", found, [])
     assert "test_training" not in script.read_text()
 
 
+MISTAKES["a_sitting_of_compare", "saves", ONE_RUN] = {
+    "others sleep while one saves": [("text) if start.waits else text", "text) if 0 else text")],
+    "those who wait for nobody save nothing": [("text) if start.waits else text", "text)")],
+}
 MISTAKES["a_sitting_of_compare", "(sitting|seeds|rows|chosen|tuning)", "Compare"] = {
     "the A/A row has the same seeds": [("first=AGAIN", "first=FINAL")],
     "the test rows choose": [('+ ("validation" if tuning else "final")', '+ "final"')],

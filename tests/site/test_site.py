@@ -297,7 +297,10 @@ def test_presets_of_compare():
     Its two main laws, and no other task, make a button each, whichever rows are there.
     """
     equal, different = measured.compare(compared())
-    assert [equal["name"], different["name"]] == ["8 workers, steady times", "8 workers, varying times"]
+    assert [equal["name"], different["name"]] == [
+        "8 workers, steady times",
+        "8 workers, varying times",
+    ]
     assert [equal["state"][key] for key in ("n", "cv", "slow", "mean")] == [8, 0.1, 1, 34.0]
     assert equal["rows"] == {
         "one": "97% never",
@@ -309,7 +312,9 @@ def test_presets_of_compare():
     }
     assert different["rows"] == {"async": "staleness 6.9, 97% in ≤ 1 s"}
     some = {name: rows for name, rows in ARRIVING.items() if "CV 1" not in name}
-    assert [each["name"] for each in measured.compare(compared(some))] == ["8 workers, steady times"]
+    assert [each["name"] for each in measured.compare(compared(some))] == [
+        "8 workers, steady times"
+    ]
     assert list(measured.compare({})) == []
     rates = measured.everything(support.ROOT)["rates"].values()
     counts = [[n for n, _ in points] for found in rates for points in found.values()]

@@ -224,7 +224,9 @@ def choose():
     parts += [
         rect(4, y - 22, 608, 50, "ps", 6),
         text(308, y - 1, "T steps between two messages, each tuned: DOWNPOUR-Easy, ADAG, AEASGD;"),
-        text(308, y + 19, "if all stay, Local-SGD (which is soonest at costly pulls: not measured)"),
+        text(
+            308, y + 19, "if all stay, Local-SGD (which is soonest at costly pulls: not measured)"
+        ),
     ]
     answers = [f"{question} If yes: {' '.join(folders)}." for question, *folders in QUESTIONS]
     return parts, [" ".join(answers).replace("- ", "-")]
