@@ -364,7 +364,7 @@ def tests(folder, _):
 def flags(folder, _):
     """The flags that the script has beside HogWild's, or with another default; a link to those.
 
-    Where more than one of HogWild's is missing all are shown. `--steps` only differs in length.
+    Where more than one of HogWild's is missing all are shown. Each has its own `--steps`.
     """
     shared, rows = flag_rows(ROOT / SHARED_FLAGS), flag_rows(folder)
     link = os.path.relpath(ROOT / "docs" / "runs.md", folder) + "#flags"
@@ -373,7 +373,7 @@ def flags(folder, _):
     if len(missing) > 1:
         own, common = rows, "Flags"
     else:
-        own = [row for row in rows if row not in shared and row[0] != "`--steps`"]
+        own = [row for row in rows if row not in shared and row[0] != STEPS]
     lines = [f"- {name} ({default}): {meaning}" for name, default, meaning in own]
     head = f"{common}, and:" if own and common != "Flags" else f"{common}{':' if own else '.'}"
     return "\n".join([head, *lines])
@@ -381,10 +381,13 @@ def flags(folder, _):
 
 def shared_flags(_, __):
     """The flags that most examples share, as a table."""
-    return pages.table(["flag", "default", "meaning"], flag_rows(ROOT / SHARED_FLAGS))
+    rows = flag_rows(ROOT / SHARED_FLAGS)
+    rows = [(flag, "its own" if flag == STEPS else default, text) for flag, default, text in rows]
+    return pages.table(["flag", "default", "meaning"], rows)
 
 
 SHARED_FLAGS = "HogWild"  # an example with no flags of its own
+STEPS = "`--steps`"
 FLAG = "(name, default, text)"  # of the loop in parse_flags()
 
 
