@@ -11,7 +11,7 @@ import statistics
 import verdict
 from common import drivers, pages
 
-OPEN, FOLDED = 2, 2  # tasks whose tables are open, and that the page shows at all
+SHOWN = 2  # tasks whose tables the page shows
 ALONE = ("Non-Distributed-Setup", "Non-Distributed-Setup, 2 threads")  # one process
 
 
@@ -200,10 +200,10 @@ def missing(results, due):
 def page(results, due, words):
     """Returns the tables of the page in Markdown, narrow enough for GitHub.
 
-    Those of the first tasks are open, some are folded, and the others stand in table.txt only.
+    They are those of the first tasks; the others stand in table.txt only.
     words: what stands behind them, such as when and where this was measured.
     """
-    parts, first = [], list(due)[:FOLDED]
+    parts, first = [], list(due)[:SHOWN]
     for task, rows in by_task(results).items():
         if task not in first:
             continue
@@ -225,11 +225,7 @@ def page(results, due, words):
             for row, each in rows.items()
         ]
         table = re.sub(r"(?<=\|)  (?=\|)", " ", pages.table(columns, cells))
-        if task in first[:OPEN]:
-            parts.append(f"**{head}**\n\n{table}")
-        else:
-            summary = f"<summary>{head}</summary>"
-            parts.append(f"<details>\n{summary}\n\n{table}\n\n</details>")
+        parts.append(f"**{head}**\n\n{table}")
     noises = verdict.noises(results, verdict.SECONDS)
     floor = "".join(f" A/A of *{task}*: {share:.0%}." for task, share in noises.items())
     return "\n\n".join([*parts, f"{missing(results, due)}{floor} {words}"])

@@ -9,7 +9,7 @@ has no A/A row, the greatest share of all tasks counts. In any other case they a
 With five runs of each, p is below 0.01 only if every run of one is before every run of the other.
 
 A page says such a thing beside a mark, which a test holds to the committed results:
-    <!-- sooner: 8 workers, CV 1: HogWild / Synchronous-SGD -->
+    <!-- sooner: 8 workers, CV 1: HogWild / Synchronous-SGD; Local-SGD -->
     <!-- not separable: 8 workers, CV 0.1: HogWild / Ring-AllReduce -->
 The marks `lower loss` and `loss not separable` say the same of the test loss at the end.
 
@@ -118,19 +118,21 @@ def verdict(results, task, one, other, what=SECONDS):
     return False if is_less(results, task, other, one, what) else None
 
 
-def fault(results, mark, task, one, other):
+def fault(results, mark, task, one, others):
     """Returns a sentence if the results do not say what a mark says; None if they do."""
-    rows = rows_of(results, task)
-    if missing := [row for row in (one, other) if plain(row) not in rows]:
+    rows, others = rows_of(results, task), others.split("; ")
+    if missing := [row for row in (one, *others) if plain(row) not in rows]:
         return f"the results have no row {missing[0]} of the task {task}"
     what, due = MARKS[mark]
-    found = verdict(results, task, one, other, what)
-    if found is due:
-        return None
-    if found is None:
-        return f"{task}: {one} and {other} are not separable"
-    less, more = (one, other) if found else (other, one)
-    return f"{task}: {less} {'is sooner' if what == SECONDS else 'has a lower loss'} than {more}"
+    for other in others:
+        found = verdict(results, task, one, other, what)
+        if found is due:
+            continue
+        if found is None:
+            return f"{task}: {one} and {other} are not separable"
+        less, more = (one, other) if found else (other, one)
+        words = "is sooner" if what == SECONDS else "has a lower loss"
+        return f"{task}: {less} {words} than {more}"
 
 
 def in_words(results, task, one, other, what):

@@ -613,7 +613,10 @@ def check_the_marks(load, tmp_path):
     assert fault("sooner", "SAGN", "HogWild").endswith("HogWild is sooner than SAGN")
     assert fault("not separable", "SAGN", "HogWild").endswith("HogWild is sooner than SAGN")
     assert fault("sooner", "HogWild", "HogWild, A/A").endswith("are not separable")
-    assert "no row Ring" in fault("sooner", "HogWild", "Ring-AllReduce")
+    same("right", fault("sooner", "HogWild", "SAGN; D local-steps 5"), None)
+    several = fault("sooner", "HogWild", "SAGN; HogWild, A/A")
+    same("right", several, "8 workers, CV 1: HogWild and HogWild, A/A are not separable")
+    assert "no row Ring" in fault("sooner", "HogWild", "SAGN; Ring-AllReduce")
     assert fault("lower loss", "HogWild", "SAGN").endswith("are not separable")
 
 
@@ -621,6 +624,7 @@ MISTAKES["the_marks", "(right|marks)", VERDICT] = {
     "no difference is any verdict": [
         ('"not separable": (SECONDS, None)', '"not separable": (SECONDS, True)')
     ],
+    "only the first of several rows": [("            continue\n", "            return None\n")],
 }
 
 
