@@ -135,6 +135,7 @@ SPECIAL = {
         (SERVER_RATE, (SAGN_MEAN, SAGN_MEAN.replace("learning", "server"))),
         (search.rate("server-rate", 6),),
     ),
+    "Parameter-Server-Strategy, one a closure": Row("Parameter-Server-Strategy --closure-steps 1"),
     FURTHER + "DiLoCo, no outer momentum": Row(FURTHER + "DiLoCo --outer-momentum 1e-06"),
 }
 
@@ -158,8 +159,9 @@ ORDER = [ONE, "HogWild", "Synchronous-SGD", "Ring-AllReduce", FURTHER + "Local-S
 ORDER += ["DOWNPOUR", "ADAG", "DynSGD", "AEASGD", FURTHER + "Bounded-Staleness", "HogWild, A/A"]
 ORDER += ["HogWild, DynSGD's mean rate", FURTHER + "Delay-Compensation", FURTHER + "DiLoCo"]
 ORDER += ["SAGN", FURTHER + "Gossip-SGD", "Collective-AllReduce", "Parameter-Server-Strategy"]
-ORDER += ["AEAMSGD", "DOWNPOUR-Easy", ASYNC, ASYNC + ", no momentum", "ADAG, a server rate"]
-ORDER += ["SAGN, a server rate", FURTHER + "DiLoCo, no outer momentum"]
+ORDER += ["Parameter-Server-Strategy, one a closure", "AEAMSGD", "DOWNPOUR-Easy", ASYNC]
+ORDER += [ASYNC + ", no momentum", "ADAG, a server rate", "SAGN, a server rate"]
+ORDER += [FURTHER + "DiLoCo, no outer momentum"]
 ORDER += [FURTHER + "Delay-Compensation, adaptive"]
 ORDER += ["Synchronous-SGD-different-learning-rates", FURTHER + "Compressed-AllReduce"]
 ORDER += [FURTHER + "Sharded-Training", FURTHER + "D-PSGD"]
@@ -266,12 +268,18 @@ def has(folder, flag):
     return f'("{flag}", ' in text_of(folder)
 
 
-def calls_of(task, folder):
-    """Returns (the flags, updates in one call): one where a gradient takes long."""
-    slow = task.mean or task.problem or task.link
+def calls_of(task, folder, flags=()):
+    """Returns (the flags, updates in one call): one where a gradient takes long.
+
+    A coordinator's chief runs Python for each closure: with one update in each, eight workers
+    would wait for it. flags: the words of a row, which may set another number.
+    """
     for flag in ("updates-per-call", "steps-per-call", "closure-steps"):
         if has(folder, flag):
-            return [f"--{flag}", "1" if slow else "10"], 1 if slow else 10
+            slow = task.problem or task.link or task.mean and flag != "closure-steps"
+            given = dict(zip(flags, flags[1:])).get(f"--{flag}")
+            calls = int(given or (1 if slow else 10))
+            return [f"--{flag}", str(calls)], calls
     return [], 1
 
 
@@ -406,7 +414,7 @@ class Measurement:
         """Returns the one_run.Start of a row with these words."""
         own, row = self.flags.tasks[task], row_of(name)
         folder, *more = shlex.split(row.example)
-        call, calls = calls_of(own, folder)
+        call, calls = calls_of(own, folder, more)
         more += [*call, *flags.split()]
         if own.batch and "--batch-size" not in row.example:
             more += ["--batch-size", str(own.batch)]

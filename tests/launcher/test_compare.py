@@ -799,7 +799,7 @@ MISTAKES["the_settings", ".*", "Compare"] = {
 
 @check
 def check_the_controls(load, tmp_path):
-    """The rate that DynSGD has on average; the same step in the long run without momentum."""
+    """DynSGD's mean rate; the same step in the long run without momentum; updates in a call."""
     module = load("Compare")
     runs = [{"histogram": [1, 1], "test_loss": 1}, {"histogram": [0, 0, 0, 2], "test_loss": 1}]
     runs.append({"histogram": [9], "test_loss": None})  # a failure
@@ -814,9 +814,15 @@ def check_the_controls(load, tmp_path):
         assert (
             module.examples.replaced(script, row.changes) != script.read_text() or not row.changes
         )
+    own, strategy = types.SimpleNamespace(tasks=module.TASKS), "Parameter-Server-Strategy"
+    for name, calls in (("HogWild", 1), (strategy, 10), (strategy + ", one a closure", 1)):
+        start = module.Measurement(tmp_path, own).start(EQUAL, name, "", 0)
+        same("calls", [start.calls, int(start.flags[-3])], [calls, calls])
 
 
-MISTAKES["the_controls", "(rate|step)", "Compare"] = {
+MISTAKES["the_controls", "(rate|step|calls)", "Compare"] = {
+    "a chief that schedules each update": [(' and flag != "closure-steps"', "")],
+    "a control that is no other row": [("int(given or (1 if slow else 10))", "1 if slow else 10")],
     "the mean staleness": [
         (
             "counts @ (1 / np.arange(1, 1000)) / counts.sum()",
