@@ -94,7 +94,8 @@ def late(outputs, delay, mean, n, seed):
         def backward(g):
             if in_graph:
                 return late_in_graph(g, delay, mean)
-            waited = tf.numpy_function(wait, [g], g.dtype)
+            # stateful=False, or tf.function would take the time of the pull after the wait.
+            waited = tf.numpy_function(wait, [g], g.dtype, stateful=False)
             waited.set_shape(g.shape)
             return waited
 

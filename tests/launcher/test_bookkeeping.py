@@ -185,7 +185,7 @@ def test_scaling_counts_pushes(scaling, name, factor, trained, tmp_path, monkeyp
 def test_each_gradient_of_a_worker_draws_a_delay(scaling, monkeypatch):
     """Catches: the same delays again where the script builds its update more than once."""
     slept, tf = [], mock.MagicMock(custom_gradient=lambda function: function)
-    tf.numpy_function = lambda wait, arguments, kind: mock.MagicMock(g=wait(*arguments))
+    tf.numpy_function = lambda wait, arguments, kind, stateful: mock.MagicMock(g=wait(*arguments))
     tf.compat.v1 = tf
     for name in ("tensorflow", "tensorflow.compat", "tensorflow.compat.v1"):
         monkeypatch.setitem(sys.modules, name, tf)
@@ -225,6 +225,24 @@ def test_a_worker_of_a_coordinator_waits_itself(scaling, monkeypatch):
         assert drawn.mean() == pytest.approx(0.03, rel=0.06)
         due = variation if variation == 0.25 else 1
         assert drawn.std() / drawn.mean() == pytest.approx(due, rel=0.09)
+
+
+def test_a_pull_is_before_the_wait(scaling, monkeypatch):
+    """Catches: tf.function notes the pull after the wait, which Compare's clock then leaves out."""
+    import tensorflow as tf
+
+    monkeypatch.setenv("TF_CONFIG", '{"task": {"type": "worker", "index": 0}}')
+
+    @tf.function
+    def times(x):
+        g, seconds = tf.gradients(scaling.delays.late(x, "constant", 0.1, 2, 0), x), []
+        for tensors in [x], g:  # as push_row() of an example
+            with tf.control_dependencies(tensors):
+                seconds += [tf.timestamp()]
+        return seconds
+
+    pulled, ready = times(tf.constant([1.0]))
+    assert 0.1 < ready - pulled < 0.2
 
 
 @pytest.mark.parametrize("variation", [0.0, 0.1, 0.5, 1.0])
