@@ -197,8 +197,8 @@ def examples(_, __):
 
 COMPARE = ROOT / "Measurements" / "Compare" / "results.json"
 IN_COMPARE = {  # its tasks, as a page calls them
-    "8 workers, CV 0.1": "8 workers, steady times (CV 0.1)",
-    "8 workers, CV 1": "8 workers, varying times (CV 1)",
+    "8 workers, CV 0.1": "steady times (CV 0.1)",
+    "8 workers, CV 1": "varying times (CV 1)",
 }
 
 
@@ -214,13 +214,14 @@ def compare(folder, _):
         check_compared(f"{task}: {own}", result, COMPARE)
         setting, seconds, loss = tables.compared(result)
         lines.append(
-            f"- {words}, {setting}: seconds to {tables.target(result)}: {seconds}; test loss after "
-            f"{result['seconds']:g} s: {loss}; {len(result['tries'])} runs of tuning"
+            f"- {words}, {setting}: seconds to {tables.target(result)}: {seconds}; test loss "
+            f"{loss}; {len(result['tries'])} runs of tuning"
         )
-        seeds = len(result["runs"])
+        seeds, length = len(result["runs"]), result["seconds"]
     if not lines:
         return f"{link} has not measured this example by its present rules yet."
-    return "\n".join([f"{link}, median (range) of {seeds} runs at the best setting:", *lines])
+    head = f"{link}, eight workers, median (range) of {seeds} runs of {length:g} s:"
+    return "\n".join([head, *lines])
 
 
 LATE = ("8 workers, exponential", "4 workers, one slow")  # where pushes are late

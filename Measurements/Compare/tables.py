@@ -200,7 +200,7 @@ def missing(results, due):
 def page(results, due, words):
     """Returns the tables of the page in Markdown, narrow enough for GitHub.
 
-    They are those of the first tasks; the others stand in table.txt only.
+    They are those of the first tasks; the others, and the controls, stand in table.txt only.
     words: what stands behind them, such as when and where this was measured.
     """
     parts, first = [], list(due)[:SHOWN]
@@ -211,24 +211,30 @@ def page(results, due, words):
         long = f", {result['seconds']:g} s each" if result["seconds"] else ""
         seeds = max(len(each["runs"]) for each in rows.values())
         head = f"{task}: medians (ranges) of {seeds} runs{long}"
+        own = {row: each for row, each in rows.items() if ", " not in row}  # no controls
+        broken = any(failures(each) for each in own.values())
         columns = ["example", "setting", "test loss", f"seconds to {target(result)}"]
-        columns += ["than one process", "failures"]
+        columns += ["failures"] * broken
         cells = [
             [
                 label(row),
                 setting(each),
                 spread(each, verdict.LOSS, "{:.3f}") if each["runs"] else "",
-                seconds(each) if each["runs"] else "",
-                beside_one(results, task, row),
-                failures(each),
+                judged(seconds(each), beside_one(results, task, row)) if each["runs"] else "",
+                *[failures(each)] * broken,
             ]
-            for row, each in rows.items()
+            for row, each in own.items()
         ]
         table = re.sub(r"(?<=\|)  (?=\|)", " ", pages.table(columns, cells))
         parts.append(f"**{head}**\n\n{table}")
     noises = verdict.noises(results, verdict.SECONDS)
     floor = "".join(f" A/A of *{task}*: {share:.0%}." for task, share in noises.items())
     return "\n\n".join([*parts, f"{missing(results, due)}{floor} {words}"])
+
+
+def judged(cell, beside):
+    """Returns the seconds of a row; they are bold where it is sooner than one process."""
+    return {"sooner": f"**{cell}**", "later": f"{cell}, later"}.get(beside, cell)
 
 
 def compared(result):

@@ -631,6 +631,12 @@ MISTAKES["the_marks", "(right|marks)", VERDICT] = {
 # What is shown -----------------------------------------------------------------------------------
 
 
+def cells_of(page):
+    """Returns the cells of a page's Markdown tables, without the lines below their heads."""
+    lines = [line for line in page.splitlines() if line.startswith("| ") and "---" not in line]
+    return [[cell.strip() for cell in line[1:-1].split("|")] for line in lines]
+
+
 @check
 def check_the_cells(load, tmp_path):
     """Failures are never in every median; "≤" stands where the first test was at the target."""
@@ -665,15 +671,30 @@ def check_the_cells(load, tmp_path):
     same("row", found["HogWild"][2:10], [*row, "98.0 (98.0–98.0)", "2.20 (2.00–2.40)"])
     same("tests", module.tests({"runs": [{"curve": [[1, 2, 3], [9, 8, 7]]}]}), "3")
     page = module.page(results, {EQUAL: [ONE, "HogWild"], "x": ["a"]}, "here.")
-    assert "\n| DiLoCo | lr 0.1 | 0.300 (0.100–0.500) | 3.10 (2.90–3.30) | – | |\n" in page
+    shown = {"HogWild": "**2.20 (2.00–2.40)**", "SAGN": "never, later"}
+    shown |= {"DiLoCo": "3.10 (2.90–3.30)"}
+    same("page", {row[0]: row[3] for row in cells_of(page) if row[0] in shown}, shown)
+
+    same("controls", "A/A |" in page, False)
+    broken = in_task(EQUAL, one=result(LATER), A=result([2.0, "x", "x", 3.0, "x"]))
+    failed = module.page(broken, {EQUAL: [ONE, "HogWild"]}, "here.")
+    same("counts", [row[4:] for row in cells_of(failed)], [["failures"], [""], ["3 of 5"]])
     assert f"Measured: *{EQUAL}*. Not yet measured: *x*. A/A of *{EQUAL}*: 0%. here." in page
     words = f"Measured: no task as a whole. Not yet measured: *{EQUAL}* (1 of 2 rows measured)."
     same("missing", module.missing(results, {EQUAL: [ONE, "y"]}), words)
 
 
 MISTAKES[
-    "the_cells", "(seconds|loss|accuracy|of all|counts|setting|beside|row|missing)", TABLES
+    "the_cells",
+    "(seconds|loss|accuracy|of all|counts|setting|beside|row|missing|page|controls)",
+    TABLES,
 ] = {
+    "later is bold": [('{"sooner": f"**{cell}**", "later"', '{"later": f"**{cell}**", "sooner"')],
+    "controls on the page": [('if ", " not in row}', "if row}")],
+    "failures without a column": [
+        ('["failures"] * broken', "[]"),
+        ("*[failures(each)] * broken,\n", "\n"),
+    ],
     "the median of those that arrive": [
         (
             "    value, early = statistics.median(values), pairs[len(pairs) // 2][1]\n",

@@ -169,11 +169,11 @@ def test_a_page_shows_its_rows_of_compare(tmp_path, monkeypatch):
     path.write_text(json.dumps(rows))
     monkeypatch.setattr(readmes, "COMPARE", path)
     lines = readmes.compare(support.ROOT / "HogWild", None).splitlines()
-    assert len(lines) == 1 + len(readmes.IN_COMPARE) and "5 runs" in lines[0]
+    assert len(lines) == 1 + len(readmes.IN_COMPARE) and "5 runs of 6 s" in lines[0]
     for line, words in zip(lines[1:], readmes.IN_COMPARE.values()):
         assert line == (
-            f"- {words}, lr 0.2: seconds to 97%: 2.50 (2.50–2.50); test loss after 6 s: "
-            "0.062 (0.062–0.062); 20 runs of tuning"
+            f"- {words}, lr 0.2: seconds to 97%: 2.50 (2.50–2.50); test loss 0.062 (0.062–0.062); "
+            "20 runs of tuning"
         )
     with pytest.raises(examples.ToolError, match="script of DynSGD has changed"):
         readmes.compare(support.ROOT / "DynSGD", None)
