@@ -34,10 +34,14 @@
 #
 # All stages consist of the ring's two halves: a **reduce-scatter** gives worker $k$ part $k$ of the sum,
 # an **all-gather** gives every worker all parts. In each a worker sends $\frac{n-1}{n}$ of the vector.
+#
+# **Notation:** that of the [glossary](GLOSSARY.md#notation), but $a$ are a layer's values, and $m$ and $v$
+# Adam's moments.
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
 import course
+import inspect
 import json
 import os
 import pathlib
@@ -149,9 +153,9 @@ class DDP:
 
 # %% [markdown]
 # Two processes have nine layers with 7.5 MB of gradients. Each layer takes 4 ms
-# forward and 8 ms backward; the network has 1 Gbit/s and a latency of 3 ms. Both are imitated. After
-# the backward pass they send each layer alone, or all in one; during it, each layer alone, or buckets
-# of 2.5 MB.
+# forward and 8 ms backward; the network has 1 Gbit/s and a latency of 3 ms. Both are imitated. The
+# gradients travel in four ways: each layer alone or all in one, after the backward pass; each layer alone
+# or in buckets of 2.5 MB, during it.
 
 # %% jupyter={"source_hidden": true}
 # %%writefile time_ddp.py
@@ -328,10 +332,9 @@ show(
 # | gradients | 2 |
 # | *optimizer state*: a copy of the parameters, Adam's $m$ and $v$ | 4 + 4 + 4 |
 #
-# Others divide them otherwise: PyTorch's `autocast` and FSDP keep parameters and gradients in float32,
-# without a second copy: 4 + 4 + 4 + 4, the same sum. Megatron-LM has 2-byte parameters and float32
-# gradients: 18 bytes, and $6 + 12/n$ with its ZeRO 1. *Activations*, the values between the layers, come
-# on top ([Beyond-ZeRO](Beyond-ZeRO.ipynb)).
+# PyTorch's `autocast` and FSDP keep parameters and gradients in float32, without a second copy. The
+# sum is the same: 4 + 4 + 4 + 4. Megatron-LM has float32 gradients, so 18 bytes; its ZeRO 1 leaves
+# $6 + 12/n$. *Activations*, the values between the layers, come on top ([Beyond-ZeRO](Beyond-ZeRO.ipynb)).
 
 # %% [markdown]
 # ## ZeRO: every byte is stored once
@@ -572,8 +575,7 @@ assert min(accuracy(single), accuracy(trained("float16", 3))) > 0.94
 # %% [markdown]
 # In stage 3 a layer is whole while it is used, so you wrap *parts* of a model, such as the blocks of a
 # transformer. FSDP gathers the next block meanwhile, as
-# [Sharded-Training](../Further-Algorithms/Sharded-Training/) does. In PyTorch (not run here; with
-# `reshard_after_forward=False` close to stage 2):
+# [Sharded-Training](../Further-Algorithms/Sharded-Training/) does. In PyTorch (not run here):
 #
 # ```python
 # model = DistributedDataParallel(model)   # sends rank 0's w to all; loss.backward() all-reduces
@@ -582,6 +584,8 @@ assert min(accuracy(single), accuracy(trained("float16", 3))) > 0.94
 #     fully_shard(block)                   # gather, use, drop, block by block
 # fully_shard(model)                       # what is left
 # ```
+#
+# With `reshard_after_forward=False`, `fully_shard` comes close to stage 2.
 #
 # ## How large is large?
 # The ZeRO paper's example has 7.5 billion parameters.
@@ -695,7 +699,7 @@ check_1(answer_1)
 # </details>
 
 # %% [markdown]
-# **2. Gradient accumulation.** ★★☆ A worker computes the gradients of `m` mini-batches before each
+# **2. Gradient accumulation.** ★★☆ A worker computes the gradients of `M` mini-batches before each
 # update. How many bytes does it send for each parameter in an update, in each stage, if it never
 # stores more than the stage allows? The numbers that travel have 2 bytes.
 #
@@ -729,16 +733,16 @@ def check_2(answer):
         return "stage 3 drops w after each use: it gathers w for each of the 8 mini-batches"
     if not np.isclose(three, 24):
         return "stage 3: two all-gathers and a reduce-scatter for each mini-batch"
-    for n, m in (8, 1), (2, 3):
-        halves = np.array([answer(stage, n, m) for stage in range(4)]) / ((n - 1) / n * 2)
-        if not np.allclose(halves, [2, 2, m + 1, 3 * m]):
-            return "right for 4 workers and 8 mini-batches, and wrong for %d and %d" % (n, m)
+    for n, M in (8, 1), (2, 3):
+        halves = np.array([answer(stage, n, M) for stage in range(4)]) / ((n - 1) / n * 2)
+        if not np.allclose(halves, [2, 2, M + 1, 3 * M]):
+            return "right for 4 workers and 8 mini-batches, and wrong for %d and %d" % (n, M)
 
 
 # %%
 # Your answer to exercise 2
-def answer_2(stage, n, m):
-    """Returns the bytes sent for each parameter in an update of n workers and m mini-batches."""
+def answer_2(stage, n, M):
+    """Returns the bytes sent for each parameter in an update of n workers and M mini-batches."""
     raise NotImplementedError
 
 
@@ -748,8 +752,8 @@ check_2(answer_2)
 # <details><summary>Solution</summary>
 #
 # ```python
-# def answer_2(stage, n, m):
-#     reduce_scatters, all_gathers = [(1, 1), (1, 1), (m, 1), (m, 2 * m)][stage]
+# def answer_2(stage, n, M):
+#     reduce_scatters, all_gathers = [(1, 1), (1, 1), (M, 1), (M, 2 * M)][stage]
 #     return (reduce_scatters + all_gathers) * (n - 1) / n * 2
 #
 #
@@ -836,10 +840,11 @@ found = {
 print(json.dumps(found))
 
 # %% [markdown]
-# **Project. ZeRO 3, one block ahead.** ★★★ Write the module `zero_3_ahead.py`, with the same `train` as
-# `zero_3.py`: the same bits, the same bytes, and each worker stores only its parts. But while a layer
-# computes, the network gathers the next one or reduce-scatters the last gradient. No more than *one*
-# layer may be gathered before it is needed. Your answer is the text of the module.
+# **Project. ZeRO 3, one block ahead.** ★★★ `print(pathlib.Path("zero_3.py").read_text())` shows where
+# to begin. Write its `train` anew, as one function, with what it imports and `ThreadPoolExecutor`:
+# - while a layer computes, the network gathers the next one or reduce-scatters the last gradient;
+# - no more than *one* layer is gathered before it is needed;
+# - bits and bytes are those of `zero_3.py`, and each worker stores only its parts.
 #
 # <details><summary>Hint</summary>
 #
@@ -861,12 +866,26 @@ def timed(module):
     return [json.loads(finish(one)) for one in processes]
 
 
+IMPORTS = """from concurrent.futures import ThreadPoolExecutor
+from network import backward, forward
+from training import SIZES, Adam, mini_batch, part
+
+
+"""
+
+
+def as_module(answer):
+    """Returns the text of a module whose train() is this function."""
+    return IMPORTS + inspect.getsource(answer) + "\n\ntrain = %s\n" % answer.__name__
+
+
 @course.exercise
 def check_project(answer):
     """What is wrong in words, or None."""
-    if not isinstance(answer, str) or "def train(" not in answer:
-        return "give the text of a module that has a function train(ring, first, dtype, updates)"
-    pathlib.Path("zero_3_ahead.py").write_text(answer)
+    text = answer if isinstance(answer, str) else as_module(answer)
+    if "raise NotImplementedError" in text:
+        raise NotImplementedError
+    pathlib.Path("zero_3_ahead.py").write_text(text)
     slow, fast = timed("zero_3"), timed("zero_3_ahead")
     for k, (before, after) in enumerate(zip(slow, fast)):
         if after["stored"] != before["stored"]:
@@ -895,8 +914,11 @@ def check_project(answer):
 
 
 # %%
-# Your answer to the project: the text of a module
-answer_project = ...
+# Your answer to the project
+def answer_project(ring, first, dtype, updates):
+    """Trains as zero_3.py does, but one layer ahead; returns w, g and adam."""
+    raise NotImplementedError
+
 
 check_project(answer_project)
 
@@ -904,13 +926,7 @@ check_project(answer_project)
 # <details><summary>Solution</summary>
 #
 # ```python
-# answer_project = """
-# from concurrent.futures import ThreadPoolExecutor
-# from network import backward, forward
-# from training import SIZES, Adam, mini_batch, part
-#
-#
-# def train(ring, first, dtype, updates):
+# def answer_project(ring, first, dtype, updates):
 #     w = [part(flat, ring).astype(dtype) for flat in first]
 #     adam = [Adam(part(flat, ring)) for flat in first]
 #     g, L = [None] * len(first), len(first)
@@ -935,7 +951,7 @@ check_project(answer_project)
 #             g[i] = sums[i].result() / ring.n
 #             w[i] = adam[i].step(g[i]).astype(dtype)
 #     return w, g, adam
-# """
+#
 #
 # assert check_project(answer_project)
 # ```
