@@ -256,7 +256,7 @@ for K, M in (3, 6), (4, 12), (8, 16):
 # $M$ should be much larger than $K$, but small micro-batches use a device badly, so there is a best $M$
 # ([Pipeline](../Measurements/Pipeline/)).
 #
-# **PipeDream** (Narayanan et al. 2019) is 1F1B without a bubble, because it never flushes: a stage
+# **PipeDream** (Narayanan et al. 2019) is 1F1B without a bubble, because it never flushes. A stage
 # updates its part of `w` as soon as a gradient arrives, while other mini-batches are on their way. So
 # stage $k$ computes $K - 1 - k$ updates behind, which is [staleness](Stale-Gradients.ipynb) inside one
 # model. *Weight stashing* keeps the version of a forward pass for its backward pass.

@@ -196,12 +196,12 @@ def print_losses(tuned):
 # %% [markdown]
 # ## What is fair?
 # The first case is one of [Compare](../Measurements/Compare/), which runs the full examples as real
-# processes: eight workers, whose gradients take 30 ms on average, with exponential times, so that the
+# processes: eight workers, whose gradients take 30 ms on average. Their times are exponential, so the
 # slowest of eight needs 2.7 times the mean. An exchange with the server takes 3 ms. Around the ring
 # it is 14 messages of 0.2 ms, about what one takes between two processes of a machine.
 #
 # Fair means that each algorithm gets the same budget: three runs at each of six rates, with other first
-# values and mini-batches, judged by the median loss of examples kept apart from training. (`T` is not
+# values and mini-batches. The median loss of examples kept apart from training decides. (`T` is not
 # tuned, and best rates are known to a factor of three. The last loss chooses the rate, and the time to
 # 95% decides the race: another rate may arrive sooner, or more surely.)
 #
@@ -476,10 +476,10 @@ assert all(
 #   while staleness lowers the best rate.
 # - **Sharding** took over the servers' memory: under ZeRO 3 each worker serves its share of `w`.
 #
-# Asynchrony survives where waiting or sending is expensive: in the tables of recommenders, whose
-# [sparse](../Sparse-Embeddings/) pushes seldom collide; in reinforcement learning, whose actors play
-# at their own pace; and between data centres, as
-# [Async-Local-SGD](../Further-Algorithms/Async-Local-SGD/).
+# Asynchrony survives where waiting or sending is expensive:
+# - in the tables of recommenders, whose [sparse](../Sparse-Embeddings/) pushes seldom collide;
+# - in reinforcement learning, whose actors play at their own pace;
+# - between data centres, as [Async-Local-SGD](../Further-Algorithms/Async-Local-SGD/).
 #
 # ## Which one to use
 # Begin at the top, and stop at the first "yes":
