@@ -11,8 +11,7 @@
 # %% [markdown]
 # # Beyond ZeRO: memory, time and networks
 # You have 64 GPUs for a month, and a model of 30 billion parameters. Will it fit? Will the GPUs
-# compute, or wait for the network? And how do you divide the model among them? In exercise 1 you answer
-# on paper, with four numbers.
+# compute, or wait for the network? And how do you divide the model among them?
 #
 # After this notebook you can:
 # - estimate the memory of a training run with its activations;
@@ -27,17 +26,17 @@
 
 # %% [markdown]
 # ## Does it fit?
-# In the end you choose a layout such as this one:
+# In the end you choose such a layout:
 #
 # ![The place of 16 ranks: 4 share each matrix, in one machine; 2 such groups are the stages of a pipeline; 2 pipelines are data-parallel. Ranks of a group all-reduce activations, stages send activations to each other, and ranks at the same place of both pipelines all-reduce gradients.](../docs/figures/mesh.svg)
 #
-# First its memory. ZeRO 3 divides the parameters, their gradients and the optimizer's state among
+# ZeRO 3 divides the parameters, their gradients and the optimizer's state among
 # $n$ workers, but not the *activations*, stored from the forward to the backward pass. Those of a
 # transformer's block have (Korthikanti et al. 2022)
 #
 # $$s\,b\,h\left(34 + 5\,\frac{a s}{h}\right) \text{ bytes}$$
 #
-# **Notation:** that of the [glossary](GLOSSARY.md#notation): $b$ sequences of $s$ tokens (pieces of
+# **Notation:** the [glossary](GLOSSARY.md#notation)'s: $b$ sequences of $s$ tokens (pieces of
 # text), width $h$, $a$ heads. The second term is the *scores*, for each head and pair of tokens. Take 6.4 billion parameters (32 blocks of width 4,096, 32 heads), and
 # one sequence of 8,192 tokens on each GPU.
 
@@ -234,7 +233,7 @@ assert moved.count("gather") == 15 and moved.count("reduce") == 8
 # hiding takes up to twice the tokens, unless the parameters travel in 8 bits, too. The format E4M3, with 4
 # bits for the exponent and 3 for the mantissa, ends at 448 and rounds by up to 6%. E5M2, meant for
 # gradients, ends at 57,344. So small a range needs a scale for each tensor or block. DeepSeek-V3
-# has one for 128 numbers of an activation or 128 × 128 weights, and uses E4M3 for gradients, too.
+# has one for 128 numbers of an activation or 128 × 128 weights.
 
 # %% [markdown]
 # ## Two networks
@@ -403,8 +402,8 @@ assert messages == ([126, 32766], [28, 4108])
 # lowers a popular expert's score.
 
 # %% [markdown]
-# **Together.** A rank has a place in each cut, and ranks that send each other most are neighbours, as
-# in the first picture. In Llama 3 these were groups of 8 ranks, 16 stages and 128 pipelines.
+# **Together.** A rank has a place in each cut, and ranks that send each other most are neighbours
+# (first picture). In Llama 3 these were groups of 8 ranks, 16 stages and 128 pipelines.
 
 # %% jupyter={"source_hidden": true}
 # What the text says, checked; first that context parallelism agrees: 12 tokens on 3 devices.
@@ -501,8 +500,7 @@ check_1(answer_1)
 # assert check_1(answer_1)
 # ```
 #
-# The messages hide easily; with one busy card in each machine they would take 3.5 s. Real runs are
-# slower: causal attention computes a tenth more, and no network reaches its full rate.
+# The messages hide easily; with one busy card in each machine they would take 3.5 s.
 #
 # </details>
 

@@ -12,8 +12,8 @@
 # # Data and model parallelism
 # When one layer exceeds the memory of a GPU, or each GPU has too few examples left, you must cut the
 # model itself, between its layers or inside them. The wrong cut leaves most of your devices idle: three
-# stages that take turns are idle for two thirds of the time. You will be able to bring this below a
-# tenth, and to say which cut must stay inside a machine.
+# stages that take turns are idle for two thirds of the time. You will bring this below a tenth,
+# and say which cut must stay inside a machine.
 #
 # After this notebook you can:
 # - say what data, pipeline and tensor parallelism store and send;
@@ -33,7 +33,7 @@
 # The second and third are *model parallelism*. All must give the update of one device, here for the
 # digits' network and 64 examples: a folded cell computes it, `ONE_DEVICE`.
 #
-# **Notation:** that of the [glossary](GLOSSARY.md#notation); $H$ is the hidden layer, $h$ a width.
+# **Notation:** the [glossary](GLOSSARY.md#notation)'s; $H$ is the hidden layer.
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
@@ -119,7 +119,7 @@ for (source, target), size in sorted(sent.items()):
 #
 # $H$ has 32 numbers of 4 bytes for each of 64 examples, and so has its gradient. They double with the
 # examples, but not with the inputs, because only the width of $H$ counts. Data parallelism sends 9,640
-# bytes, as many as `w` has, however many examples there are.
+# bytes, as many as `w` has, for any batch.
 #
 # </details>
 #

@@ -12,8 +12,8 @@
 # # From here to DDP and FSDP
 # A model of 7.5 billion parameters, trained by an all-reduce, needs 120 GB on *each* GPU, and a usual
 # GPU has 80. With the same two halves of the ring, called at other moments, 64 GPUs need 1.9 GB each;
-# activations and gathered layers come on top. Here you build both in NumPy, and measure them: DDP and
-# FSDP, as PyTorch calls them.
+# activations and gathered layers come on top. Here you build both in NumPy: DDP and FSDP, as PyTorch
+# calls them.
 #
 # After this notebook you can:
 # - say what DDP does during the backward pass, and why it sends gradients in buckets;
@@ -35,13 +35,11 @@
 # All stages consist of the ring's two halves: a **reduce-scatter** gives worker $k$ part $k$ of the sum,
 # an **all-gather** gives every worker all parts. In each a worker sends $\frac{n-1}{n}$ of the vector.
 #
-# **Notation:** that of the [glossary](GLOSSARY.md#notation), but $a$ are a layer's values, and $m$ and $v$
-# Adam's moments.
+# **Notation:** the [glossary](GLOSSARY.md#notation)'s, but $m$ and $v$ are Adam's.
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
 import course
-import inspect
 import json
 import os
 import pathlib
@@ -153,9 +151,8 @@ class DDP:
 
 # %% [markdown]
 # Two processes have nine layers with 7.5 MB of gradients. Each layer takes 4 ms
-# forward and 8 ms backward; the network has 1 Gbit/s and a latency of 3 ms. Both are imitated. The
-# gradients travel in four ways: each layer alone or all in one, after the backward pass; each layer alone
-# or in buckets of 2.5 MB, during it.
+# forward and 8 ms backward; the network has 1 Gbit/s and a latency of 3 ms. Both are imitated. Four
+# ways: each layer alone or all in one, after the backward pass; each alone or in buckets of 2.5 MB, during it.
 
 # %% jupyter={"source_hidden": true}
 # %%writefile time_ddp.py
@@ -323,8 +320,8 @@ show(
 # %% [markdown]
 # ## Sixteen bytes for each parameter
 # Large models are trained with Adam in *mixed precision*: the two passes compute with 2-byte numbers, and
-# the optimizer keeps 4-byte ones, in which small steps are not lost. The short numbers are bfloat16 today,
-# with the range of float32. (In float16 small gradients become 0, unless you scale the loss.)
+# the optimizer keeps 4-byte ones, in which small steps are not lost. Today the short ones are bfloat16,
+# with float32's range. (In float16 small gradients become 0, unless you scale the loss.)
 #
 # | what | bytes |
 # | --- | --- |
@@ -339,7 +336,7 @@ show(
 # %% [markdown]
 # ## ZeRO: every byte is stored once
 # DDP stores all of this $n$ times, but only the worker that updates a parameter needs its optimizer
-# state. Here is DDP once more, without buckets:
+# state. DDP once more, without buckets:
 
 # %% jupyter={"source_hidden": true}
 # %%writefile training.py
@@ -407,7 +404,7 @@ def train(ring, first, dtype, updates):
 
 
 # %% [markdown]
-# Each stage changes a few lines of the one before it. `part(flat, ring)` is part $k$ of a vector.
+# Each stage changes a few lines of the one before. `part(flat, ring)` is part $k$.
 # **Stage 1** shards the optimizer: between the halves of the all-reduce, worker $k$ updates its
 # part, so the second half carries parameters.
 
@@ -461,7 +458,7 @@ changed(
 
 # %% [markdown]
 # **Stage 3** shards the parameters: nobody stores a whole layer. `weights` gathers it for the forward
-# pass and once more for the backward pass, and each drops it after use.
+# pass and again for the backward pass, which drop it after use.
 
 # %%
 changed(
@@ -575,7 +572,8 @@ assert min(accuracy(single), accuracy(trained("float16", 3))) > 0.94
 # %% [markdown]
 # In stage 3 a layer is whole while it is used, so you wrap *parts* of a model, such as the blocks of a
 # transformer. FSDP gathers the next block meanwhile, as
-# [Sharded-Training](../Further-Algorithms/Sharded-Training/) does. In PyTorch (not run here):
+# [Sharded-Training](../Further-Algorithms/Sharded-Training/) does. In PyTorch (not run here; `reshard_after_forward=False`
+# is close to stage 2):
 #
 # ```python
 # model = DistributedDataParallel(model)   # sends rank 0's w to all; loss.backward() all-reduces
@@ -584,8 +582,6 @@ assert min(accuracy(single), accuracy(trained("float16", 3))) > 0.94
 #     fully_shard(block)                   # gather, use, drop, block by block
 # fully_shard(model)                       # what is left
 # ```
-#
-# With `reshard_after_forward=False`, `fully_shard` comes close to stage 2.
 #
 # ## How large is large?
 # The ZeRO paper's example has 7.5 billion parameters.
@@ -859,6 +855,9 @@ print(json.dumps(found))
 
 
 # %% jupyter={"source_hidden": true}
+import inspect
+
+
 def timed(module):
     """Runs a module's train() as two workers; returns what each has found."""
     cluster = new_cluster(worker=2)
@@ -916,7 +915,6 @@ def check_project(answer):
 # %%
 # Your answer to the project
 def answer_project(ring, first, dtype, updates):
-    """Trains as zero_3.py does, but one layer ahead; returns w, g and adam."""
     raise NotImplementedError
 
 

@@ -14,8 +14,8 @@
 # gradients and sends back `w`, each step waits 16 seconds for its link. If the workers pass pieces
 # of the gradients around a ring, it waits 0.17 seconds. Here this ring takes 30 lines over sockets;
 # four processes train with it, and end with the same parameters, to the last bit. (As many servers
-# as workers would be no slower: exercise 1. But an *all-reduce* needs no servers, and nobody has to
-# decide which of them holds what, so most synchronous training uses one.)
+# as workers would be no slower: exercise 1. But an *all-reduce* needs none, so most synchronous
+# training uses one.)
 #
 # After this notebook you can:
 # - carry out reduce-scatter and all-gather step by step;
@@ -28,7 +28,7 @@
 
 # %% [markdown]
 # ## The task
-# **Notation:** that of the [glossary](GLOSSARY.md#notation), but $s$ is a step here; $p$ counts pieces.
+# **Notation:** the [glossary](GLOSSARY.md#notation)'s, but $s$ is a step, and $p$ counts pieces.
 #
 # Worker $k$ of $n$ has a gradient $g_k$ of $S$ bytes. An *all-reduce* gives all workers the sum of all
 # $g_k$; divided by $n$, that is the mean. The workers form a ring: $k$ sends to its right neighbour $k+1$
@@ -52,7 +52,7 @@ course.begin(graphs=False)
 
 # %% [markdown]
 # ## Step by step
-# First all workers are in one process: in each step all of them send, then all receive.
+# First all workers are in one process: in each step all send, then all receive.
 
 
 # %%
@@ -289,7 +289,7 @@ for numbers in 2_410, 16_000_000:
 #
 # ## Training
 # Each worker starts with the same `w`, computes a gradient on 32 examples of its own, and moves its
-# copy by the mean. A folded file has the network.
+# copy by the mean.
 
 # %% jupyter={"source_hidden": true}
 # %%writefile numpy_digits.py
@@ -379,9 +379,8 @@ print("test accuracy: %.1f%%, and %.1f%% in one process" % tuple(100 * np.array(
 # ## What it costs
 # A simple model of a network: a message of $m$ bytes takes $\alpha+\beta m$ seconds, where $\alpha$
 # is the *latency* and $1/\beta$ the bandwidth. A machine sends and receives at the same time.
-# Messages that arrive together share its connection, and their latencies overlap, which favours the
-# ps. (In the usual model a machine receives one message at a time, so one ps takes
-# $2n(\alpha+\beta S)$.)
+# Messages that arrive together share its connection, and their latencies overlap. (In the usual
+# model a machine receives one message at a time, so one ps takes $2n(\alpha+\beta S)$.)
 #
 # | way | seconds |
 # | --- | --- |
@@ -666,7 +665,7 @@ course.end()
 #   the bound. [baidu-allreduce](https://github.com/baidu-research/baidu-allreduce) made it known.
 # - Sanders, Speck and Träff 2009, *Two-tree algorithms for full bandwidth broadcast, reduction and
 #   scan*: the double tree.
-# - [Ring-AllReduce](../Ring-AllReduce/), the whole program. It begins one chunk further: there worker $k$
+# - [Ring-AllReduce](../Ring-AllReduce/), the whole program. It begins one chunk further: worker $k$
 #   first sends chunk $k$, and ends the reduce-scatter with chunk $k+1$.
 #
 # **Elsewhere:** `torch.distributed.all_reduce`, `jax.lax.psum`.

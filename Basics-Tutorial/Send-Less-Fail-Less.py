@@ -28,8 +28,7 @@
 # ![Two steps of one worker with top-k, k = 2. In the first it sends the largest entries, and keeps the others as e. In the second it adds e to lr g, and sends entries that were left out before. Below, what a worker sends with 2, 4 and 8 workers: 1, 1.5 and 1.75 messages if they are added up in the ring, as PowerSGD's, and 1, 3 and 7 if they are gathered.](../docs/figures/compressed.svg)
 #
 # *Top-k* sends only the largest entries of a gradient. *Error feedback* keeps the others in `e`, for the
-# next step. **Notation:** that of the [glossary](GLOSSARY.md#notation), so $k$ is the worker,
-# but not in *top-k*:
+# next step. **Notation:** the [glossary](GLOSSARY.md#notation)'s, so $k$ is the worker, but not in *top-k*:
 #
 # ```
 # worker k   p <- lr * g_k(w) + e_k;   c_k <- top-k of p;   e_k <- p - c_k

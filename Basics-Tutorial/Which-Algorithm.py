@@ -37,8 +37,8 @@
 # $$w \leftarrow w - lr \cdot \frac{a}{d}$$
 #
 # Three choices make the algorithm: `T`; whether a step waits for all `n` workers and takes the mean
-# of their `a`; and the divisor `d`, which may depend on the staleness `tau`. (**Notation:** that of the
-# [glossary](GLOSSARY.md#notation), and `d`.) [SAGN](../SAGN/) is Local-SGD whose mean change is divided by `T`. The figure has seven of the nine: a ring makes the steps of
+# of their `a`; and the divisor `d`, which may depend on the staleness `tau`. (**Notation:** the
+# [glossary](GLOSSARY.md#notation)'s, and `d`.) [SAGN](../SAGN/) is Local-SGD whose mean change is divided by `T`. The figure has seven of the nine: a ring makes the steps of
 # Synchronous-SGD, in another time, and one worker those of HogWild, never stale.
 #
 # ![Seven algorithms, seen from one worker. HogWild and DynSGD: pull, one gradient, push, again and again. DOWNPOUR-Easy and ADAG: pull, T gradients, push. What a push does: HogWild subtracts lr times g; DynSGD lr times g / (staleness + 1); DOWNPOUR-Easy lr times the sum a of T gradients; ADAG lr times a / T. With a barrier behind each push: Synchronous SGD subtracts lr times the mean of all g, Local-SGD lr times the mean of all a, SAGN lr times this mean / T.](../docs/figures/algorithms.svg)
