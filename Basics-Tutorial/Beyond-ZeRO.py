@@ -30,15 +30,15 @@
 #
 # ![The place of 16 ranks: 4 share each matrix, in one machine; 2 such groups are the stages of a pipeline; 2 pipelines are data-parallel. Ranks of a group all-reduce activations, stages send activations to each other, and ranks at the same place of both pipelines all-reduce gradients.](../docs/figures/mesh.svg)
 #
-# ZeRO 3 divides the parameters, their gradients and the optimizer's state among
+# ZeRO 3 divides the parameters, their gradients and the optimizer's state (16 bytes a parameter) among
 # $n$ workers, but not the *activations*, stored from the forward to the backward pass. Those of a
 # transformer's block have (Korthikanti et al. 2022)
 #
 # $$s\,b\,h\left(34 + 5\,\frac{a s}{h}\right) \text{ bytes}$$
 #
-# **Notation:** the [glossary](GLOSSARY.md#notation)'s: $b$ sequences of $s$ tokens (pieces of
-# text), width $h$, $a$ heads. The second term is the *scores*, for each head and pair of tokens. Take 6.4 billion parameters (32 blocks of width 4,096, 32 heads), and
-# one sequence of 8,192 tokens on each GPU.
+# **Notation:** the [glossary](GLOSSARY.md#notation)'s: $b$ sequences of $s$ tokens (pieces of text), width
+# $h$, $a$ heads. The second term is the *scores*, for each head and pair of tokens. Take 6.4 billion
+# parameters (32 blocks of width 4,096, 32 heads), and one sequence of 8,192 tokens on each GPU.
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
@@ -241,7 +241,7 @@ assert moved.count("gather") == 15 and moved.count("reduce") == 8
 #
 # ![Two machines of four GPUs. Inside a machine a fast network joins its GPUs, with 450 GB/s for each. Each GPU also has a network card of 50 GB/s to the other machine. The GPUs at the same place of both machines have one colour: on two levels they all-reduce one shard.](../docs/figures/networks.svg)
 #
-# In one ring of all GPUs only one card of each machine sends. There are two remedies:
+# In one ring of all GPUs only one card of each machine sends. Two remedies:
 #
 # - **Several rings**, each for a part of the vector, leave a machine by different cards, as
 #   [in NCCL](https://github.com/NVIDIA/nccl/issues/530).
