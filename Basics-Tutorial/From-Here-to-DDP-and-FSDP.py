@@ -765,8 +765,8 @@ check_2(answer_2)
 # %% [markdown]
 # ## A project: one block ahead
 # `zero_3.py` gathers a layer when it is needed, so network and computation take turns. A folded file
-# imitates a slow network: each layer computes 20 ms forward and 40 ms backward, and
-# each message takes 20 ms.
+# imitates a slow network: each layer computes 20 ms forward and 40 ms backward, and each message takes
+# 20 ms.
 
 # %% jupyter={"source_hidden": true}
 # %%writefile time_ahead.py

@@ -477,8 +477,8 @@ show(
 )
 
 # %% [markdown]
-# Where a curve is flat, latencies decide, and where it rises, bytes. The ring sends the fewest
-# through one link, but pays $2(n-1)$ latencies for any vector. So it wins for long ones; for
+# Where a curve is flat, latencies decide, and where it rises, bytes. The ring loads
+# the busiest link least, but pays $2(n-1)$ latencies for any vector. So it wins for long ones; for
 # shorter ones, only among few workers, such as the GPUs of one machine.
 # ([Ring-Bandwidth](../Measurements/Ring-Bandwidth/) measures real connections.) Whatever the way,
 # all workers wait for the slowest, and if one is lost, none can go on.
