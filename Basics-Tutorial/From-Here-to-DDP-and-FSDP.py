@@ -248,10 +248,10 @@ for name, (seconds, _) in steps.items():
 # <details><summary>Answer</summary>
 #
 # ```text
-# each layer alone, after    233 ms, 100% of the slowest
-# all in one, after          180 ms,  77% of the slowest
-# each layer alone, during   168 ms,  72% of the slowest
-# buckets, during            153 ms,  66% of the slowest
+# each layer alone, after    231 ms, 100% of the slowest
+# all in one, after          179 ms,  78% of the slowest
+# each layer alone, during   170 ms,  73% of the slowest
+# buckets, during            151 ms,  65% of the slowest
 # ```
 #
 # Fastest: buckets during the backward pass. They pay six latencies instead of eighteen, and a part of
