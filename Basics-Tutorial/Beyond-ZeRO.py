@@ -11,8 +11,7 @@
 # %% [markdown]
 # # Beyond ZeRO: memory, time and networks
 # You have 64 GPUs for a month, and a model of 30 billion parameters. Will it fit? Will the GPUs
-# compute, or wait for the network? And how do you divide the model among them? In exercise 1 you answer
-# on paper, with four numbers.
+# compute, or wait for the network? And how do you divide the model among them?
 #
 # After this notebook you can:
 # - estimate the memory of a training run with its activations;
@@ -27,18 +26,19 @@
 
 # %% [markdown]
 # ## Does it fit?
-# ZeRO 3 divides the parameters, their gradients and the optimizer's state among $n$ workers:
+# In the end you choose such a layout:
 #
-# ![What each of three workers stores. DDP: all of the parameters, the gradients and the optimizer state, 16 bytes for each parameter. ZeRO 1: a third of the optimizer state. ZeRO 2: also only a third of the gradients. ZeRO 3: a third of everything.](../docs/figures/zero.svg)
+# ![The place of 16 ranks: 4 share each matrix, in one machine; 2 such groups are the stages of a pipeline; 2 pipelines are data-parallel. Ranks of a group all-reduce activations, stages send activations to each other, and ranks at the same place of both pipelines all-reduce gradients.](../docs/figures/mesh.svg)
 #
-# It does not divide the *activations*, stored from the forward to the backward pass. Those of a
+# ZeRO 3 divides the parameters, their gradients and the optimizer's state (16 bytes a parameter) among
+# $n$ workers, but not the *activations*, stored from the forward to the backward pass. Those of a
 # transformer's block have (Korthikanti et al. 2022)
 #
 # $$s\,b\,h\left(34 + 5\,\frac{a s}{h}\right) \text{ bytes}$$
 #
-# with $b$ sequences of $s$ tokens, width $h$ and $a$ heads. The second term is the *scores*,
-# for each head and pair of tokens. Take 6.4 billion parameters (32 blocks of width 4,096, 32 heads), and
-# one sequence of 8,192 tokens on each GPU.
+# **Notation:** the [glossary](GLOSSARY.md#notation)'s: $b$ sequences of $s$ tokens (pieces of text), width
+# $h$, $a$ heads. The second term is the *scores*, for each head and pair of tokens. Take 6.4 billion
+# parameters (32 blocks of width 4,096, 32 heads), and one sequence of 8,192 tokens on each GPU.
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
@@ -229,11 +229,11 @@ assert moved.count("gather") == 15 and moved.count("reduce") == 8
 #
 # The backward pass has twice the work and twice the bytes.
 #
-# **FP8** raises $F$: since the H100, GPUs multiply 8-bit numbers about twice as fast as 16-bit ones. Then
+# **FP8** raises $F$: since the H100, GPUs multiply 8-bit floats about twice as fast as 16-bit ones. Then
 # hiding takes up to twice the tokens, unless the parameters travel in 8 bits, too. The format E4M3, with 4
 # bits for the exponent and 3 for the mantissa, ends at 448 and rounds by up to 6%. E5M2, meant for
 # gradients, ends at 57,344. So small a range needs a scale for each tensor or block. DeepSeek-V3
-# has one for 128 numbers of an activation or 128 × 128 weights, and uses E4M3 for gradients, too.
+# has one for 128 numbers of an activation or 128 × 128 weights.
 
 # %% [markdown]
 # ## Two networks
@@ -241,7 +241,7 @@ assert moved.count("gather") == 15 and moved.count("reduce") == 8
 #
 # ![Two machines of four GPUs. Inside a machine a fast network joins its GPUs, with 450 GB/s for each. Each GPU also has a network card of 50 GB/s to the other machine. The GPUs at the same place of both machines have one colour: on two levels they all-reduce one shard.](../docs/figures/networks.svg)
 #
-# In one ring of all GPUs only one card of each machine sends. There are two remedies:
+# In one ring of all GPUs only one card of each machine sends. Two remedies:
 #
 # - **Several rings**, each for a part of the vector, leave a machine by different cards, as
 #   [in NCCL](https://github.com/NVIDIA/nccl/issues/530).
@@ -337,7 +337,7 @@ flat, inside, between = 2 * 63 / 64, 2 * 7 / 8, 2 * 7 / 8 / 8  # of the gradient
 seconds = flat / 50e9, flat / 8 / 50e9, inside / 450e9 + between / 50e9, between / 50e9
 assert [round(1000 * 2 * P * each) for each in seconds] == [507, 63, 106, 56]
 R = 1 / (63 / 64 / 8 / 50e9)  # an all-gather by eight rings
-assert round(R / 1e9) == 406 and round(400e12 / R) == 984
+assert round(R / 1e9) == 406 and round(400e12 / R) == 984 and round(400e12 / 0.41 / R, -2) == 2400
 messages = [2 * (n - 1) for n in (64, 16384)], [2 * 7 + 2 * (m - 1) for m in (8, 2048)]
 assert messages == ([126, 32766], [28, 4108])
 
@@ -354,7 +354,7 @@ assert messages == ([126, 32766], [28, 4108])
 #
 # **Does it hide?** If ZeRO 3 gathers over these 64 GPUs by eight rings, a GPU gets $R$ = 406 GB/s.
 # Llama 3 reached $F$ = 400 · 10¹², 41% of the peak, waits included (the *MFU*, model FLOPs
-# utilization). So 984 tokens a step are enough.
+# utilization). So 984 tokens a step are enough; at the peak, about 2,400.
 
 # %% [markdown]
 # ## What stays inside a machine
@@ -365,11 +365,11 @@ assert messages == ([126, 32766], [28, 4108])
 # Its gathers never leave a machine; with eight machines of eight GPUs a card sends only 2 · 7/8 of an
 # eighth of the gradient. But states keep 16/8 bytes for each parameter, on however many machines.
 #
-# **Tensor parallelism** stays inside, too, because its all-reduces cannot hide: the next product needs
+# **Tensor parallelism** stays inside, too, because its all-reduces hide badly: the next product needs
 # their sum. For a token each of $n$ GPUs computes $72 h^2/n$ operations of a block, and all-reduces four
 # vectors of $2h$ bytes. That sends about twice their bytes, $16 h$. With $h$ = 8,192 and 8 GPUs there are
-# 4,608 operations for each byte. Inside a machine $F/R$ = 889, so all-reduces add 889/4,608 = 19% to
-# the time; between machines $F/R$ = 8,000, and they add 174%.
+# 4,608 operations for each byte. Inside a machine $F/R$ = 889, so if none hides, they add 889/4,608 = 19%
+# to the time; between machines $F/R$ = 8,000, and they add 174%.
 
 # %% [markdown]
 # ## All the cuts in one table
@@ -390,7 +390,7 @@ assert messages == ([126, 32766], [28, 4108])
 # **Context.** In *ring attention* devices divide the tokens of one long sequence. Queries stay, keys
 # and values go around the ring, and each device adds up its softmax part by part:
 #
-# ![Ring attention on three devices. Each keeps the queries of its third of the tokens. Keys and values move one device to the right in each of three steps, until all queries have met all keys and values.](../docs/figures/attention.svg)
+# ![Ring attention on three devices. Each keeps the queries of its third of the tokens. Keys and values move one device to the right after steps 0 and 1; in step 2 all queries have met all keys and values.](../docs/figures/attention.svg)
 #
 # **Experts.** A *mixture of experts* (MoE) replaces the MLP of a block by many. A small matrix, the
 # *router*, sends each token to the few with the highest scores: of DeepSeek-V3's 671 billion parameters
@@ -402,11 +402,8 @@ assert messages == ([126, 32766], [28, 4108])
 # lowers a popular expert's score.
 
 # %% [markdown]
-# **Together.** A rank has a place in each cut, and ranks that send each other most are neighbours:
-#
-# ![The place of 16 ranks: 4 share each matrix, in one machine; 2 such groups are the stages of a pipeline; 2 pipelines are data-parallel. Ranks of a group all-reduce activations, stages send activations to each other, and ranks at the same place of both pipelines all-reduce gradients.](../docs/figures/mesh.svg)
-#
-# In Llama 3 these were groups of 8 ranks, 16 stages and 128 pipelines.
+# **Together.** A rank has a place in each cut, and ranks that send each other most are neighbours
+# (first picture). In Llama 3 these were groups of 8 ranks, 16 stages and 128 pipelines.
 
 # %% jupyter={"source_hidden": true}
 # What the text says, checked; first that context parallelism agrees: 12 tokens on 3 devices.
@@ -503,26 +500,25 @@ check_1(answer_1)
 # assert check_1(answer_1)
 # ```
 #
-# The messages hide easily; with one busy card in each machine they would take 3.5 s. Real runs are
-# slower: causal attention computes a tenth more, and no network reaches its full rate.
+# The messages hide easily; with one busy card in each machine they would take 3.5 s.
 #
 # </details>
 
 # %% [markdown]
 # **2. A layout for 64 GPUs.** ★★★ GPT-3 has 96 blocks of width 12,288, together $P$ = 174 billion
 # parameters. You have 8 machines of 8 GPUs, and an update takes 64 sequences of 2,048 tokens, each of
-# which is a micro-batch. $t$ ranks share each matrix, $p$ such groups are a pipeline under 1F1B, and
-# $d$ pipelines are data-parallel with ZeRO 1. Choose them so that
+# which is a micro-batch. $t$ ranks share each matrix, $K$ such groups are a pipeline under 1F1B, and
+# $d$ pipelines are data-parallel with ZeRO 1. Whole blocks are computed again. Choose $t$, $K$, $d$ so that
 # - the states, with gradients of 2 bytes, take at most 60 of a GPU's 80 GB;
 # - the all-reduces of tensor parallelism stay inside a machine;
 # - the pipeline is idle as little as possible.
 #
-# Give $t$, $p$, $d$, the GB of states on a GPU, the idle share, and the seconds in which a card of
-# 50 GB/s sends what data parallelism exchanges in an update.
+# Give these, the GB of states on a GPU, the idle share (from 0 to 1), and the seconds in which a card
+# of 50 GB/s sends what data parallelism exchanges in an update.
 #
 # <details><summary>Hint</summary>
 #
-# A GPU has $P/(tp)$ parameters, with $4 + 12/d$ bytes for each. A pipeline has $64/d$ micro-batches.
+# A GPU has $P/(tK)$ parameters, with $4 + 12/d$ bytes for each. A pipeline has $64/d$ micro-batches.
 # ZeRO 1 reduce-scatters gradients of 2 bytes, and all-gathers parameters of 2 bytes.
 #
 # </details>
@@ -533,45 +529,47 @@ check_1(answer_1)
 def check_2(answer):
     """What is wrong in words, or None."""
     if len(answer) != 6:
-        return "give six numbers: t, p, d, GB, the idle share, seconds"
-    t, p, d, states, idle, sends = answer
+        return "give six numbers: t, K, d, GB, the idle share, seconds"
+    t, K, d, states, idle, sends = answer
     P = 12 * 96 * 12288**2
 
     def near(value, right):
         return abs(value - right) <= 0.03 * right
 
-    if any(value != int(value) or value < 1 for value in (t, p, d)) or t * p * d != 64:
-        return "t, p and d are whole numbers, and t p d is 64; yours are %s, %s, %s" % (t, p, d)
+    if any(value != int(value) or value < 1 for value in (t, K, d)) or t * K * d != 64:
+        return "t, K and d are whole numbers, and t K d is 64; yours are %s, %s, %s" % (t, K, d)
     if t > 8:
         return "%d ranks that share a matrix stand in more than one machine" % t
-    if 96 % p:
-        return "96 blocks make no %d equal stages" % p
-    right, M = (4 + 12 / d) * P / (t * p) / 1e9, 64 // d
+    if 96 % K:
+        return "96 blocks make no %d equal stages" % K
+    right, M = (4 + 12 / d) * P / (t * K) / 1e9, 64 // d
     if right > 60:
         return "with this layout the states take %.0f GB of each GPU" % right
-    if (t, p, d) != (8, 4, 2):
+    if (t, K, d) != (8, 4, 2):
         return (
             "it fits, but the pipeline is idle for %.1f%%: another layout that fits is less so"
-            % (100 * (p - 1) / (M + p - 1))
+            % (100 * (K - 1) / (M + K - 1))
         )
-    if near(states, 16 * P / (t * p) / 1e9):
+    if near(states, 16 * P / (t * K) / 1e9):
         return "ZeRO 1 divides the 12 bytes of the optimizer among the d pipelines"
     if not near(states, right):
-        return "the states are 4 + 12/d bytes for each of P/(t p) parameters"
-    if near(idle, (p - 1) / M):
-        return "you divide by the ideal time; the pipeline takes M + p - 1 turns"
+        return "the states are 4 + 12/d bytes for each of P/(t K) parameters"
+    if near(idle, 100 * 3 / 35):
+        return "the idle share is right in %; give it from 0 to 1"
+    if near(idle, (K - 1) / M):
+        return "you divide by the ideal time; the pipeline takes M + K - 1 turns"
     if near(idle, 3 / 67):
         return "the 64 micro-batches are those of both pipelines; each has 32"
     if not near(idle, 3 / 35):
-        return "the idle share is (p - 1) / (M + p - 1), with M = 64 / d"
-    if near(sends, 2 * P / (t * p) / 50e9 / 2):
+        return "the idle share is (K - 1) / (M + K - 1), with M = 64 / d"
+    if near(sends, 2 * P / (t * K) / 50e9 / 2):
         return "that is the reduce-scatter; an all-gather of the new parameters follows"
-    if not near(sends, 2 * P / (t * p) / 50e9):
-        return "2 bytes of P/(t p) parameters, of which each half sends (d - 1)/d"
+    if not near(sends, 2 * P / (t * K) / 50e9):
+        return "2 bytes of P/(t K) parameters, of which each half sends (d - 1)/d"
 
 
 # %%
-# Your answer to exercise 2: t, p, d, GB, idle share, seconds
+# Your answer to exercise 2: t, K, d, GB, idle share, seconds
 answer_2 = ...
 
 check_2(answer_2)
@@ -584,19 +582,19 @@ check_2(answer_2)
 # fits = []
 # for t in (1, 2, 4, 8):
 #     for d in (1, 2, 4, 8, 16, 32, 64):
-#         p = 64 // (t * d)
-#         if p and 96 % p == 0:
-#             states, idle = (4 + 12 / d) * P / (t * p) / 1e9, (p - 1) / (64 // d + p - 1)
-#             fits += [(idle, t, p, d, states)] if states <= 60 else []
-# idle, t, p, d, states = min(fits)
-# sends = 2 * (d - 1) / d * 2 * P / (t * p) / 50e9
-# answer_2 = t, p, d, states, idle, sends  # 8, 4, 2, 54 GB, 8.6%, 0.22 s
+#         K = 64 // (t * d)
+#         if K and 96 % K == 0:
+#             states, idle = (4 + 12 / d) * P / (t * K) / 1e9, (K - 1) / (64 // d + K - 1)
+#             fits += [(idle, t, K, d, states)] if states <= 60 else []
+# idle, t, K, d, states = min(fits)
+# sends = 2 * (d - 1) / d * 2 * P / (t * K) / 50e9
+# answer_2 = t, K, d, states, idle, sends  # 8, 4, 2, 54 GB, 0.086, 0.22 s
 # assert check_2(answer_2)
 # ```
 #
 # Eight stages (8, 8, 1) would take 44 GB but be idle for 9.9%, and two (8, 2, 4) take 76 GB. The
-# update computes for 5.3 s at $F$, or 7.1 s if blocks are computed again, so its 0.22 s can hide. With
-# gradients of 4 bytes, (8, 4, 2) would need 65 GB.
+# update computes for 7.1 s at $F$, so its 0.22 s can hide. Were only the scores computed again,
+# stage 0 would store four micro-batches of 24 blocks, 13 bytes a value: 31 GB more.
 #
 # </details>
 

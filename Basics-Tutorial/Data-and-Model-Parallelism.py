@@ -12,8 +12,8 @@
 # # Data and model parallelism
 # When one layer exceeds the memory of a GPU, or each GPU has too few examples left, you must cut the
 # model itself, between its layers or inside them. The wrong cut leaves most of your devices idle: three
-# stages that take turns are idle for two thirds of the time. You will be able to bring this below a
-# tenth, and to say which cut must stay inside a machine.
+# stages that take turns are idle for two thirds of the time. You will bring this below a tenth,
+# and say which cut must stay inside a machine.
 #
 # After this notebook you can:
 # - say what data, pipeline and tensor parallelism store and send;
@@ -28,11 +28,12 @@
 # ## Three ways to divide one step
 # A step multiplies a batch $X$ by $W_1$, then by $W_2$. Two devices can share that in three ways:
 #
-# ![Two layers W1 and W2, a batch X, and two devices in each of three cases. Data parallelism: each device has half of the rows of X and a copy of both matrices; they exchange gradients as large as w. Layers in two places: device 0 has X and W1, device 1 has W2; h and its gradient cross. Tensor parallelism: both have X, each has half of the columns of W1 and half of the rows of W2; they exchange and add partial sums.](../docs/figures/parallelism.svg)
+# ![Two layers W1 and W2, a batch X, and two devices in each of three cases. Data parallelism: each device has half of the rows of X and a copy of both matrices; they exchange gradients as large as w. Layers in two places: device 0 has X and W1, device 1 has W2; H and its gradient cross. Tensor parallelism: both have X, each has half of the columns of W1 and half of the rows of W2; they exchange and add partial sums.](../docs/figures/parallelism.svg)
 #
 # The second and third are *model parallelism*. All must give the update of one device, here for the
-# digits' network and 64 examples. A folded cell computes this update, `ONE_DEVICE`, and defines
-# `gradient(w, rows_x, rows_y)`.
+# digits' network and 64 examples: a folded cell computes it, `ONE_DEVICE`.
+#
+# **Notation:** the [glossary](GLOSSARY.md#notation)'s; $H$ is the hidden layer.
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
@@ -74,7 +75,7 @@ WORKER = ["/job:worker/task:%d" % k for k in range(2)]
 # ## Model parallelism: cut between the layers
 # Worker 0 holds and updates the first layer, worker 1 the second:
 #
-# $$h = \mathrm{relu}(X W_1 + b_1) \text{ on worker 0}, \qquad \mathrm{loss}(h W_2 + b_2) \text{ on worker 1}$$
+# $$H = \mathrm{relu}(X W_1 + b_1) \text{ on worker 0}, \qquad \mathrm{loss}(H W_2 + b_2) \text{ on worker 1}$$
 #
 # TensorFlow sends a tensor to the device that needs it. `colocate_gradients_with_ops` computes each
 # gradient on the device of its forward op.
@@ -84,10 +85,10 @@ with tf.Graph().as_default(), tf.Session(server[0].target) as session:
     with tf.device(WORKER[0]):
         rows_x = tf.placeholder(tf.float32, [64, 64])
         first = [tf.get_variable(name, initializer=v) for name, v in zip(("W1", "b1"), FIRST)]
-        h = tf.nn.relu(rows_x @ first[0] + first[1])
+        H = tf.nn.relu(rows_x @ first[0] + first[1])
     with tf.device(WORKER[1]):
         second = [tf.get_variable(name, initializer=v) for name, v in zip(("W2", "b2"), FIRST[2:])]
-        scores = h @ second[0] + second[1]
+        scores = H @ second[0] + second[1]
         each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=scores)
         loss = tf.reduce_mean(each)
     g = tf.gradients(loss, first + second, colocate_gradients_with_ops=True)
@@ -101,7 +102,7 @@ with tf.Graph().as_default(), tf.Session(server[0].target) as session:
     _, sent = course.transfers(session, update, {rows_x: X})
 
 # %% [markdown]
-# **Predict:** $h$ and its gradient cross. How many bytes is each for 64 examples? And with twice the
+# **Predict:** $H$ and its gradient cross. How many bytes is each for 64 examples? And with twice the
 # examples, or with twice the inputs, so that $W_1$ doubles?
 
 # %% tags=["predicted"]
@@ -116,9 +117,9 @@ for (source, target), size in sorted(sent.items()):
 # worker 1 -> worker 0:  8192 bytes
 # ```
 #
-# $h$ has 32 numbers of 4 bytes for each of 64 examples, and so has its gradient. They double with the
-# examples, but not with the inputs, because only the width of $h$ counts. Data parallelism sends 9,640
-# bytes, as many as `w` has, however many examples there are.
+# $H$ has 32 numbers of 4 bytes for each of 64 examples, and so has its gradient. They double with the
+# examples, but not with the inputs, because only the width of $H$ counts. Data parallelism sends 9,640
+# bytes, as many as `w` has, for any batch.
 #
 # </details>
 #
@@ -255,7 +256,7 @@ for K, M in (3, 6), (4, 12), (8, 16):
 # $M$ should be much larger than $K$, but small micro-batches use a device badly, so there is a best $M$
 # ([Pipeline](../Measurements/Pipeline/)).
 #
-# **PipeDream** (Narayanan et al. 2019) is 1F1B without a bubble, because it never flushes: a stage
+# **PipeDream** (Narayanan et al. 2019) is 1F1B without a bubble, because it never flushes. A stage
 # updates its part of `w` as soon as a gradient arrives, while other mini-batches are on their way. So
 # stage $k$ computes $K - 1 - k$ updates behind, which is [staleness](Stale-Gradients.ipynb) inside one
 # model. *Weight stashing* keeps the version of a forward pass for its backward pass.
@@ -312,15 +313,15 @@ assert not np.allclose(separate, np.hstack(H), atol=1e-5)
 # If you cut $W_1$ by rows, relu needs an all-reduce before it. Attention is cut by its heads.
 #
 # ## What each of them costs
-# A model has $L$ layers of $d \times d$, and the batch $B$ examples (in a language model, tokens).
-# Each example and layer takes $6 d^2$ operations, $2 d^2$ forward and $4 d^2$ backward, and a
+# A model has $L$ layers of $h \times h$, and the batch $B$ examples (in a language model, tokens).
+# Each example and layer takes $6 h^2$ operations, $2 h^2$ forward and $4 h^2$ backward, and a
 # number 4 bytes. On each of $n$ = $K$ devices:
 #
 # | | stores | sends about | operations for each byte |
 # | --- | --- | --- | --- |
-# | data parallelism | $L d^2$ | $8 L d^2$, while it computes | $\frac{3}{4} B/n$ |
-# | pipeline | $L d^2 / K$ | $8 B d$, in $2M$ messages | $\frac{3}{4} L d / K$ |
-# | tensor parallelism | $L d^2 / n$ | $8 L B d$; each layer waits | $\frac{3}{4} d / n$ |
+# | data parallelism | $L h^2$ | $8 L h^2$, while it computes | $\frac{3}{4} B/n$ |
+# | pipeline | $L h^2 / K$ | $8 B h$, in $2M$ messages | $\frac{3}{4} L h / K$ |
+# | tensor parallelism | $L h^2 / n$ | $8 L B h$; each layer waits | $\frac{3}{4} h / n$ |
 #
 # The last column decides whether a device computes at least as long as it sends. Take an A100:
 # about 300 · 10¹² operations a second, 300 GB/s inside its machine and 25 outside. Numbers of 2
@@ -329,11 +330,11 @@ assert not np.allclose(separate, np.hstack(H), atol=1e-5)
 # %% jupyter={"source_hidden": true}
 for network, rate in ("inside a machine", 300e9), ("between machines", 25e9):
     print("%s: %6d operations while a byte is sent" % (network, 300e12 / rate))
-print("tensor parallelism, d = 8192, n = 8: offers %d" % (2 * 3 / 4 * 8192 / 8))
-print("a pipeline, d = 8192, L = 80, K = 8: offers %d" % (2 * 3 / 4 * 80 * 8192 / 8))
+print("tensor parallelism, h = 8192, n = 8: offers %d" % (2 * 3 / 4 * 8192 / 8))
+print("a pipeline, h = 8192, L = 80, K = 8: offers %d" % (2 * 3 / 4 * 80 * 8192 / 8))
 
 # %% [markdown]
-# A transformer's block has twelve matrices of $d \times d$ for its four all-reduces. So its tensor
+# A transformer's block has twelve matrices of $h \times h$ for its four all-reduces. So its tensor
 # parallelism offers 4,608 operations for each byte: enough inside a machine, too few between machines.
 # Hence a common order:
 #
@@ -346,7 +347,7 @@ print("a pipeline, d = 8192, L = 80, K = 8: offers %d" % (2 * 3 / 4 * 80 * 8192 
 # ## Exercises
 
 # %% [markdown]
-# **1. How many micro-batches?** ★☆☆ On paper: how many micro-batches $M$ keep eight stages
+# **1. How many micro-batches?** ★☆☆ On paper: what is the least $M$ with which eight stages are
 # idle for less than 10% of the time? How many does stage 0 then store with GPipe and with 1F1B?
 #
 # <details><summary>Hint</summary>
@@ -365,8 +366,8 @@ def check_1(answer):
     M, by_gpipe, by_1f1b = answer
     if M == 63:
         return "63 micro-batches give exactly 7/70 = 10%, not less"
-    if M in (70, 71):
-        return "you took (K - 1) / M, the bubble as a share of the ideal time"
+    if M == 71:  # 7/71 < 0.1 = 7/70
+        return "71 is the least for (K - 1) / M, the bubble as a share of the ideal time"
     if M != 64:
         return "with M = %s the idle share is %.1f%%; find the least M below 10%%" % (
             M,

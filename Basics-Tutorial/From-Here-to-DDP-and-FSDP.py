@@ -12,8 +12,8 @@
 # # From here to DDP and FSDP
 # A model of 7.5 billion parameters, trained by an all-reduce, needs 120 GB on *each* GPU, and a usual
 # GPU has 80. With the same two halves of the ring, called at other moments, 64 GPUs need 1.9 GB each;
-# activations and gathered layers come on top. Here you build both in NumPy, and measure them: DDP and
-# FSDP, as PyTorch calls them.
+# activations and gathered layers come on top. Here you build both in NumPy: DDP and FSDP, as PyTorch
+# calls them.
 #
 # After this notebook you can:
 # - say what DDP does during the backward pass, and why it sends gradients in buckets;
@@ -34,6 +34,8 @@
 #
 # All stages consist of the ring's two halves: a **reduce-scatter** gives worker $k$ part $k$ of the sum,
 # an **all-gather** gives every worker all parts. In each a worker sends $\frac{n-1}{n}$ of the vector.
+#
+# **Notation:** the [glossary](GLOSSARY.md#notation)'s, but $m$ and $v$ are Adam's.
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
@@ -149,9 +151,8 @@ class DDP:
 
 # %% [markdown]
 # Two processes have nine layers with 7.5 MB of gradients. Each layer takes 4 ms
-# forward and 8 ms backward; the network has 1 Gbit/s and a latency of 3 ms. Both are imitated. After
-# the backward pass they send each layer alone, or all in one; during it, each layer alone, or buckets
-# of 2.5 MB.
+# forward and 8 ms backward; the network has 1 Gbit/s and a latency of 3 ms. Both are imitated. Four
+# ways: each layer alone or all in one, after the backward pass; each alone or in buckets of 2.5 MB, during it.
 
 # %% jupyter={"source_hidden": true}
 # %%writefile time_ddp.py
@@ -247,10 +248,10 @@ for name, (seconds, _) in steps.items():
 # <details><summary>Answer</summary>
 #
 # ```text
-# each layer alone, after    233 ms, 100% of the slowest
-# all in one, after          180 ms,  77% of the slowest
-# each layer alone, during   168 ms,  72% of the slowest
-# buckets, during            153 ms,  66% of the slowest
+# each layer alone, after    231 ms, 100% of the slowest
+# all in one, after          179 ms,  78% of the slowest
+# each layer alone, during   170 ms,  73% of the slowest
+# buckets, during            151 ms,  65% of the slowest
 # ```
 #
 # Fastest: buckets during the backward pass. They pay six latencies instead of eighteen, and a part of
@@ -319,8 +320,8 @@ show(
 # %% [markdown]
 # ## Sixteen bytes for each parameter
 # Large models are trained with Adam in *mixed precision*: the two passes compute with 2-byte numbers, and
-# the optimizer keeps 4-byte ones, in which small steps are not lost. The short numbers are bfloat16 today,
-# with the range of float32. (In float16 small gradients become 0, unless you scale the loss.)
+# the optimizer keeps 4-byte ones, in which small steps are not lost. Today the short ones are bfloat16,
+# with float32's range. (In float16 small gradients become 0, unless you scale the loss.)
 #
 # | what | bytes |
 # | --- | --- |
@@ -328,15 +329,14 @@ show(
 # | gradients | 2 |
 # | *optimizer state*: a copy of the parameters, Adam's $m$ and $v$ | 4 + 4 + 4 |
 #
-# Others divide them otherwise: PyTorch's `autocast` and FSDP keep parameters and gradients in float32,
-# without a second copy: 4 + 4 + 4 + 4, the same sum. Megatron-LM has 2-byte parameters and float32
-# gradients: 18 bytes, and $6 + 12/n$ with its ZeRO 1. *Activations*, the values between the layers, come
-# on top ([Beyond-ZeRO](Beyond-ZeRO.ipynb)).
+# PyTorch's `autocast` and FSDP keep parameters and gradients in float32, without a second copy. The
+# sum is the same: 4 + 4 + 4 + 4. Megatron-LM has float32 gradients, so 18 bytes; its ZeRO 1 leaves
+# $6 + 12/n$. *Activations*, the values between the layers, come on top ([Beyond-ZeRO](Beyond-ZeRO.ipynb)).
 
 # %% [markdown]
 # ## ZeRO: every byte is stored once
 # DDP stores all of this $n$ times, but only the worker that updates a parameter needs its optimizer
-# state. Here is DDP once more, without buckets:
+# state. DDP once more, without buckets:
 
 # %% jupyter={"source_hidden": true}
 # %%writefile training.py
@@ -404,7 +404,7 @@ def train(ring, first, dtype, updates):
 
 
 # %% [markdown]
-# Each stage changes a few lines of the one before it. `part(flat, ring)` is part $k$ of a vector.
+# Each stage changes a few lines of the one before. `part(flat, ring)` is part $k$.
 # **Stage 1** shards the optimizer: between the halves of the all-reduce, worker $k$ updates its
 # part, so the second half carries parameters.
 
@@ -458,7 +458,7 @@ changed(
 
 # %% [markdown]
 # **Stage 3** shards the parameters: nobody stores a whole layer. `weights` gathers it for the forward
-# pass and once more for the backward pass, and each drops it after use.
+# pass and again for the backward pass, which drop it after use.
 
 # %%
 changed(
@@ -572,8 +572,8 @@ assert min(accuracy(single), accuracy(trained("float16", 3))) > 0.94
 # %% [markdown]
 # In stage 3 a layer is whole while it is used, so you wrap *parts* of a model, such as the blocks of a
 # transformer. FSDP gathers the next block meanwhile, as
-# [Sharded-Training](../Further-Algorithms/Sharded-Training/) does. In PyTorch (not run here; with
-# `reshard_after_forward=False` close to stage 2):
+# [Sharded-Training](../Further-Algorithms/Sharded-Training/) does. In PyTorch (not run here; `reshard_after_forward=False`
+# is close to stage 2):
 #
 # ```python
 # model = DistributedDataParallel(model)   # sends rank 0's w to all; loss.backward() all-reduces
@@ -695,7 +695,7 @@ check_1(answer_1)
 # </details>
 
 # %% [markdown]
-# **2. Gradient accumulation.** ★★☆ A worker computes the gradients of `m` mini-batches before each
+# **2. Gradient accumulation.** ★★☆ A worker computes the gradients of `M` mini-batches before each
 # update. How many bytes does it send for each parameter in an update, in each stage, if it never
 # stores more than the stage allows? The numbers that travel have 2 bytes.
 #
@@ -729,16 +729,16 @@ def check_2(answer):
         return "stage 3 drops w after each use: it gathers w for each of the 8 mini-batches"
     if not np.isclose(three, 24):
         return "stage 3: two all-gathers and a reduce-scatter for each mini-batch"
-    for n, m in (8, 1), (2, 3):
-        halves = np.array([answer(stage, n, m) for stage in range(4)]) / ((n - 1) / n * 2)
-        if not np.allclose(halves, [2, 2, m + 1, 3 * m]):
-            return "right for 4 workers and 8 mini-batches, and wrong for %d and %d" % (n, m)
+    for n, M in (8, 1), (2, 3):
+        halves = np.array([answer(stage, n, M) for stage in range(4)]) / ((n - 1) / n * 2)
+        if not np.allclose(halves, [2, 2, M + 1, 3 * M]):
+            return "right for 4 workers and 8 mini-batches, and wrong for %d and %d" % (n, M)
 
 
 # %%
 # Your answer to exercise 2
-def answer_2(stage, n, m):
-    """Returns the bytes sent for each parameter in an update of n workers and m mini-batches."""
+def answer_2(stage, n, M):
+    """Returns the bytes sent for each parameter in an update of n workers and M mini-batches."""
     raise NotImplementedError
 
 
@@ -748,8 +748,8 @@ check_2(answer_2)
 # <details><summary>Solution</summary>
 #
 # ```python
-# def answer_2(stage, n, m):
-#     reduce_scatters, all_gathers = [(1, 1), (1, 1), (m, 1), (m, 2 * m)][stage]
+# def answer_2(stage, n, M):
+#     reduce_scatters, all_gathers = [(1, 1), (1, 1), (M, 1), (M, 2 * M)][stage]
 #     return (reduce_scatters + all_gathers) * (n - 1) / n * 2
 #
 #
@@ -765,8 +765,8 @@ check_2(answer_2)
 # %% [markdown]
 # ## A project: one block ahead
 # `zero_3.py` gathers a layer when it is needed, so network and computation take turns. A folded file
-# imitates an accelerator and a slow network: each layer computes 20 ms forward and 40 ms backward, and
-# each message takes 20 ms.
+# imitates a slow network: each layer computes 20 ms forward and 40 ms backward, and each message takes
+# 20 ms.
 
 # %% jupyter={"source_hidden": true}
 # %%writefile time_ahead.py
@@ -836,10 +836,11 @@ found = {
 print(json.dumps(found))
 
 # %% [markdown]
-# **Project. ZeRO 3, one block ahead.** ★★★ Write the module `zero_3_ahead.py`, with the same `train` as
-# `zero_3.py`: the same bits, the same bytes, and each worker stores only its parts. But while a layer
-# computes, the network gathers the next one or reduce-scatters the last gradient. No more than *one*
-# layer may be gathered before it is needed. Your answer is the text of the module.
+# **Project. ZeRO 3, one block ahead.** ★★★ `print(pathlib.Path("zero_3.py").read_text())` shows where
+# to begin. Write its `train` anew, as one function, with what it imports and `ThreadPoolExecutor`:
+# - while a layer computes, the network gathers the next one or reduce-scatters the last gradient;
+# - no more than *one* layer is gathered before it is needed;
+# - bits and bytes are those of `zero_3.py`, and each worker stores only its parts.
 #
 # <details><summary>Hint</summary>
 #
@@ -854,6 +855,9 @@ print(json.dumps(found))
 
 
 # %% jupyter={"source_hidden": true}
+import inspect
+
+
 def timed(module):
     """Runs a module's train() as two workers; returns what each has found."""
     cluster = new_cluster(worker=2)
@@ -861,12 +865,26 @@ def timed(module):
     return [json.loads(finish(one)) for one in processes]
 
 
+IMPORTS = """from concurrent.futures import ThreadPoolExecutor
+from network import backward, forward
+from training import SIZES, Adam, mini_batch, part
+
+
+"""
+
+
+def as_module(answer):
+    """Returns the text of a module whose train() is this function."""
+    return IMPORTS + inspect.getsource(answer) + "\n\ntrain = %s\n" % answer.__name__
+
+
 @course.exercise
 def check_project(answer):
     """What is wrong in words, or None."""
-    if not isinstance(answer, str) or "def train(" not in answer:
-        return "give the text of a module that has a function train(ring, first, dtype, updates)"
-    pathlib.Path("zero_3_ahead.py").write_text(answer)
+    text = answer if isinstance(answer, str) else as_module(answer)
+    if "raise NotImplementedError" in text:
+        raise NotImplementedError
+    pathlib.Path("zero_3_ahead.py").write_text(text)
     slow, fast = timed("zero_3"), timed("zero_3_ahead")
     for k, (before, after) in enumerate(zip(slow, fast)):
         if after["stored"] != before["stored"]:
@@ -895,8 +913,10 @@ def check_project(answer):
 
 
 # %%
-# Your answer to the project: the text of a module
-answer_project = ...
+# Your answer to the project
+def answer_project(ring, first, dtype, updates):
+    raise NotImplementedError
+
 
 check_project(answer_project)
 
@@ -904,13 +924,7 @@ check_project(answer_project)
 # <details><summary>Solution</summary>
 #
 # ```python
-# answer_project = """
-# from concurrent.futures import ThreadPoolExecutor
-# from network import backward, forward
-# from training import SIZES, Adam, mini_batch, part
-#
-#
-# def train(ring, first, dtype, updates):
+# def answer_project(ring, first, dtype, updates):
 #     w = [part(flat, ring).astype(dtype) for flat in first]
 #     adam = [Adam(part(flat, ring)) for flat in first]
 #     g, L = [None] * len(first), len(first)
@@ -935,7 +949,7 @@ check_project(answer_project)
 #             g[i] = sums[i].result() / ring.n
 #             w[i] = adam[i].step(g[i]).astype(dtype)
 #     return w, g, adam
-# """
+#
 #
 # assert check_project(answer_project)
 # ```

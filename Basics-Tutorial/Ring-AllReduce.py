@@ -14,8 +14,8 @@
 # gradients and sends back `w`, each step waits 16 seconds for its link. If the workers pass pieces
 # of the gradients around a ring, it waits 0.17 seconds. Here this ring takes 30 lines over sockets;
 # four processes train with it, and end with the same parameters, to the last bit. (As many servers
-# as workers would be as fast: exercise 1. But an *all-reduce* needs no servers, and nobody has to
-# decide which of them holds what, so most synchronous training uses one.)
+# as workers would be no slower: exercise 1. But an *all-reduce* needs none, so most synchronous
+# training uses one.)
 #
 # After this notebook you can:
 # - carry out reduce-scatter and all-gather step by step;
@@ -28,6 +28,8 @@
 
 # %% [markdown]
 # ## The task
+# **Notation:** the [glossary](GLOSSARY.md#notation)'s, but $s$ is a step, and $p$ counts pieces.
+#
 # Worker $k$ of $n$ has a gradient $g_k$ of $S$ bytes. An *all-reduce* gives all workers the sum of all
 # $g_k$; divided by $n$, that is the mean. The workers form a ring: $k$ sends to its right neighbour $k+1$
 # and receives from its left one, $k-1$. Each cuts its vector into $n$ chunks. The algorithm has two
@@ -50,7 +52,7 @@ course.begin(graphs=False)
 
 # %% [markdown]
 # ## Step by step
-# First all workers are in one process: in each step all of them send, then all receive.
+# First all workers are in one process: in each step all send, then all receive.
 
 
 # %%
@@ -287,7 +289,7 @@ for numbers in 2_410, 16_000_000:
 #
 # ## Training
 # Each worker starts with the same `w`, computes a gradient on 32 examples of its own, and moves its
-# copy by the mean. A folded file has the network.
+# copy by the mean.
 
 # %% jupyter={"source_hidden": true}
 # %%writefile numpy_digits.py
@@ -377,26 +379,27 @@ print("test accuracy: %.1f%%, and %.1f%% in one process" % tuple(100 * np.array(
 # ## What it costs
 # A simple model of a network: a message of $m$ bytes takes $\alpha+\beta m$ seconds, where $\alpha$
 # is the *latency* and $1/\beta$ the bandwidth. A machine sends and receives at the same time.
-# Messages that arrive together share its connection, and their latencies overlap, which favours the
-# ps. (In the usual model a machine receives one message at a time, so one ps takes
-# $2n(\alpha+\beta S)$.)
+# Messages that arrive together share its connection, and their latencies overlap. (In the usual
+# model a machine receives one message at a time, so one ps takes $2n(\alpha+\beta S)$.)
 #
 # | way | seconds |
 # | --- | --- |
 # | one ps: $n$ gradients come in together, $n$ copies of `w` go out | $2(\alpha+\beta nS)$ |
 # | tree: pairs add, then pairs of pairs; the sum goes back | $2\lceil\log_2n\rceil(\alpha+\beta S)$ |
-# | double tree: $p$ pieces follow each other through each of two trees | $2(2\lceil\log_2n\rceil+2p)(\alpha+\beta S/2p)$ |
+# | double tree: $p$ pieces follow each other through each of two trees | $2(\lceil\log_2n\rceil+p-1)(\alpha+\beta S/p)$ |
 # | ring: $2(n-1)$ steps, one chunk each | $2(n-1)(\alpha+\beta S/n)$ |
 #
 # In the *double tree* of NCCL, NVIDIA's library for GPUs, half of the vector travels through each tree.
-# The inner nodes of one are leaves of the other, so all connections are busy. We take the best $p$.
+# The inner nodes of one are leaves of the other, so a machine sends and receives at most two pieces
+# at a time, together $S/p$ bytes. We take the best $p$.
 
 
 # %% jupyter={"source_hidden": true}
 def double_tree(n, S):
     depth = np.ceil(np.log2(n))
-    p = np.maximum(1, np.round(np.sqrt(depth * BETA * S / ALPHA / 2)))  # here the derivative is 0
-    return 2 * (2 * depth + 2 * p) * (ALPHA + BETA * S / (2 * p))
+    best = np.sqrt((depth - 1) * BETA * S / ALPHA)  # here the derivative is 0
+    p = np.maximum(1, np.round(best))
+    return 2 * (depth + p - 1) * (ALPHA + BETA * S / p)
 
 
 # %% [markdown]
@@ -420,15 +423,15 @@ for name, size in ("1 KB", 1e3), ("69 KB", 69e3), ("100 MB", 100e6):
 #
 # ```text
 # milliseconds        one ps         tree  double tree         ring
-# 1 KB                  0.26         0.71         1.61         9.90
-# 69 KB                11.14         1.47         2.30        10.01
-# 100 MB            16000.10      1120.70       191.33       168.30
+# 1 KB                  0.26         0.71         0.71         9.90
+# 69 KB                11.14         1.47         1.23        10.01
+# 100 MB            16000.10      1120.70       180.20       168.30
 # ```
 #
-# For 1 KB one ps, because it pays the latency twice, and the ring 198 times. For 69 KB the tree,
-# which pays it 14 times, but sends far less through one link than the ps; in the double tree each
-# block pays it. For 100 MB the ring, then the double tree: both send about $2S$ bytes, but the
-# tree's levels also fill up one by one.
+# For 1 KB one ps, because it pays the latency twice, and the ring 198 times. For 69 KB the double
+# tree: with $p$ = 3 it pays 18 latencies and $6S$ bytes, the tree 14 and $14S$, one ps 2 and $200S$. For
+# 100 MB the ring, then the double tree: both send about $2S$ bytes, but the tree's levels also
+# fill up one by one.
 #
 # </details>
 
@@ -441,10 +444,11 @@ colours = {"one ps": GRAY, "tree": ORANGE, "double tree": PURPLE, "ring": BLUE}
 figure, (left, right) = plt.subplots(1, 2, figsize=(8.5, 3.5), layout="constrained")
 sizes, workers = np.logspace(2, 9, 200), np.arange(2, 257)
 for name, way in WAYS.items():
-    left.loglog(sizes, 1000 * way(100, sizes), color=colours[name], lw=2)
+    line = "--" if name == "double tree" else "-"  # the tree is below it
+    left.loglog(sizes, 1000 * way(100, sizes), line, color=colours[name], lw=2)
 left.text(130, 13, "ring", color=BLUE)
 left.text(130, 0.36, "tree", color=ORANGE)
-left.text(130, 1.9, "double tree", color=PURPLE)
+left.text(130, 1.25, "double tree", color=PURPLE)
 left.text(900, 0.11, "one ps", color=GRAY)
 left.text(2e6, 6e2, "one ps", color=GRAY, ha="right")
 left.text(1.3e7, 2.2e2, "tree", color=ORANGE, ha="right")
@@ -459,23 +463,23 @@ right.set(xlabel="n, workers", ylabel="S, bytes", title="The fastest of the four
 right.loglog()
 right.set_xticks(2 ** np.arange(1, 9), 2 ** np.arange(1, 9))
 right.minorticks_off()
-places = {"one ps": (30, 4e2), "tree": (80, 3e4), "double tree": (80, 1e6), "ring": (6, 5e7)}
+places = {"one ps": (30, 4e2), "tree": (80, 1.1e4), "double tree": (80, 5e5), "ring": (6, 5e7)}
 for name, (n_workers, size) in places.items():
     right.text(n_workers, size, name, ha="center", va="center")
     assert WAYS[name](n_workers, size) == min(way(n_workers, size) for way in WAYS.values())
 show(
     figure,
     "Left: time of an all-reduce between 100 workers against its size. All are flat at first: one "
-    "ps lowest, then the tree, the double tree and the ring. Then they rise: the ps first, the tree "
-    "next; double tree and ring last, close together. Right: a map of the fastest. One ps is fastest "
+    "ps lowest, then tree and double tree, one line, and the ring. Then they rise: the ps first, the "
+    "tree next; double tree and ring last, close together. Right: a map of the fastest. One ps is fastest "
     "for small vectors; for longer ones the tree, then, among many workers, the double tree, then the "
     "ring. With two workers the ring is always fastest.",
 )
 
 # %% [markdown]
-# Where a curve is flat, the number of messages decides, and where it rises, their bytes. Because
-# the ring sends the fewest bytes in the most messages, it wins for long vectors; for shorter ones,
-# only among few workers, such as the GPUs of one machine.
+# Where a curve is flat, latencies decide, and where it rises, bytes. The ring loads
+# the busiest link least, but pays $2(n-1)$ latencies for any vector. So it wins for long ones; for
+# shorter ones, only among few workers, such as the GPUs of one machine.
 # ([Ring-Bandwidth](../Measurements/Ring-Bandwidth/) measures real connections.) Whatever the way,
 # all workers wait for the slowest, and if one is lost, none can go on.
 
@@ -544,7 +548,7 @@ check_1(answer_1)
 
 # %% [markdown]
 # **2. Write a collective.** ★★☆ In an *all-to-all* worker $k$ has a row for each worker, and gets from
-# each worker the row for itself. Mixture-of-experts models send their tokens this way. Write it on
+# each worker the row for itself. Mixture-of-experts models send pieces of text this way. Write it on
 # a ring, with nothing but `ring.exchange(out, into)`: it sends the array `out` to the right, and fills `into`, of
 # the same shape, from the left. A row should travel no farther than to its worker.
 #
@@ -661,7 +665,7 @@ course.end()
 #   the bound. [baidu-allreduce](https://github.com/baidu-research/baidu-allreduce) made it known.
 # - Sanders, Speck and Träff 2009, *Two-tree algorithms for full bandwidth broadcast, reduction and
 #   scan*: the double tree.
-# - [Ring-AllReduce](../Ring-AllReduce/), the whole program. It begins one chunk further: there worker $k$
+# - [Ring-AllReduce](../Ring-AllReduce/), the whole program. It begins one chunk further: worker $k$
 #   first sends chunk $k$, and ends the reduce-scatter with chunk $k+1$.
 #
 # **Elsewhere:** `torch.distributed.all_reduce`, `jax.lax.psum`.

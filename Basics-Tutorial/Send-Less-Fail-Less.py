@@ -12,7 +12,7 @@
 # # Send less, fail less
 # Two data centres are joined by a link of 1 Gbit/s. The gradient of a billion parameters, of 4
 # bytes each, takes 32 seconds on it, and a step computes for one. On 16,384 GPUs something fails
-# every three hours, and stops all of them. Here you send 2% of the bytes, then one message for 200
+# every three hours, and stops all of them. Here you shrink messages to 2%, then send one for 200
 # steps, and see what each costs. In the end you compute how much time failures leave you.
 #
 # After this notebook you can:
@@ -28,7 +28,7 @@
 # ![Two steps of one worker with top-k, k = 2. In the first it sends the largest entries, and keeps the others as e. In the second it adds e to lr g, and sends entries that were left out before. Below, what a worker sends with 2, 4 and 8 workers: 1, 1.5 and 1.75 messages if they are added up in the ring, as PowerSGD's, and 1, 3 and 7 if they are gathered.](../docs/figures/compressed.svg)
 #
 # *Top-k* sends only the largest entries of a gradient. *Error feedback* keeps the others in `e`, for the
-# next step; here $k$ is the worker:
+# next step. **Notation:** the [glossary](GLOSSARY.md#notation)'s, so $k$ is the worker, but not in *top-k*:
 #
 # ```
 # worker k   p <- lr * g_k(w) + e_k;   c_k <- top-k of p;   e_k <- p - c_k
@@ -81,8 +81,8 @@ def shown(values):
 # %%
 def top(p, share):
     """Returns p with all but its largest entries set to 0."""
-    k = int(share * len(p))
-    largest = np.argpartition(-np.abs(p), k - 1)[:k]
+    count = int(share * len(p))
+    largest = np.argpartition(-np.abs(p), count - 1)[:count]
     c = np.zeros_like(p)
     c[largest] = p[largest]
     return c
@@ -152,10 +152,11 @@ last = {name: np.array([run[-1] for run in runs]) for name, runs in curves.items
 assert (last["top 1%, error feedback"] < last["top 10%, rest forgotten"]).all()
 assert (last["top 10%, rest forgotten"] < last["top 1%, rest forgotten"]).all()
 assert int(0.01 * 2410) == 24 and 24 * 8 == 192 and first_w(0).size * 4 == 9640
+assert 2 * 3 / 4 * 9640 == 14460 and round(3 * 192 / 14460, 2) == 0.04
 
 # %% [markdown]
-# A ring cannot add up such messages, so with many workers they grow, as the picture shows, and the
-# gain shrinks. *PowerSGD* sends two thin factors of a matrix instead, which can be added up
+# A ring cannot add up such messages, but hands on all: here 3 · 192 bytes instead of 14,460, so 4%,
+# and more with more workers. *PowerSGD* sends two thin factors of a matrix instead, which can be added up
 # ([Compressed-AllReduce](../Further-Algorithms/Compressed-AllReduce/)).
 #
 # ## Send less often: local SGD and DiLoCo
@@ -232,8 +233,7 @@ for T in (20, 200):
 # On ImageNet, local SGD with $T$ = 12 lost six points of accuracy. *SlowMo* (Wang et al. 2020) wins a
 # part of them back by a momentum of the mean, as DiLoCo's outer optimizer does.
 # [DiLoCo](../Further-Algorithms/DiLoCo/)'s authors took $T$ = 500, `outer` = 0.7 and `beta` = 0.9 for
-# language models. [Compare](../Measurements/Compare/) runs $T$ from 1 to 500, with such a momentum and
-# without.
+# language models.
 #
 # You tune these and the local rate together. A longer $T$ saves messages, but the copies drift
 # apart. Two sites exchange $S$ bytes in about $S/R$ seconds, so let $T$ steps take several times as
@@ -342,7 +342,7 @@ def check_1(answer):
         return "you left out the restarts"
     if near(percent, 100 * (1 - 30 / interval - 600 / (t_f / 2048 * 3600)), 0.001):
         return "you left out the work since the last checkpoint, half an interval on average"
-    if not near(percent, 100 * estimate, 0.002):
+    if not near(percent, 100 * estimate, 0.004):
         return "take C/I, I/2 of the time between failures, and the restart's share from 1"
 
 

@@ -46,17 +46,14 @@ def ring_steps():
 def parallelism():
     """Two layers W1 and W2, a batch X, and two devices. Data parallelism: each device has half of
     the rows of X and a copy of both matrices; they exchange gradients as large as w. Layers in two
-    places: device 0 has X and W1, device 1 has W2; h and its gradient cross. Tensor parallelism:
+    places: device 0 has X and W1, device 1 has W2; H and its gradient cross. Tensor parallelism:
     both have X, each has half of the columns of W1 and half of the rows of W2; they exchange and
     add partial sums."""
     parts = []
     rows = [
         ("Data parallelism: cut the batch", "gradients, as large as w"),
-        (
-            "Layers in two places: cut between the layers",
-            "h and its gradient, as large as the batch",
-        ),
-        ("Tensor parallelism: cut inside the layers", "partial sums Y_k, as large as the batch"),
+        ("Layers in two places: cut between the layers", "H and its gradient"),
+        ("Tensor parallelism: cut inside the layers", "partial sums Y_k"),
     ]
     for row, (name, exchanged) in enumerate(rows):
         y = 24 + 186 * row
@@ -85,7 +82,7 @@ def parallelism():
                 parts += [arrow(x + end, top + 66, x + 202, top + 66)]
         if row == 1:
             parts += [arrow(87, top + 66, 112, top + 66), arrow(180, top + 66, 512, top + 66)]
-            parts += [text(220, top + 58, "h")]
+            parts += [text(220, top + 58, "H")]
         if row != 1:
             parts += [arrow(283, top + 108, 321, top + 108, both=True)]
         parts += [text(300, top + 148, "exchanged: " + exchanged, "small")]

@@ -90,8 +90,8 @@ def hsdp():
 @figure("attention.svg", 600, 268)
 def attention():
     """Ring attention on three devices. Each keeps the queries of its third of the tokens. Keys and
-    values move one device to the right in each of three steps, until all queries have met all keys
-    and values."""
+    values move one device to the right after steps 0 and 1; in step 2 all queries have met all
+    keys and values."""
     parts = [text(166 + 176 * k, 22, "device %d" % k, "title") for k in range(3)]
     for s in range(3):
         y = 56 + 70 * s

@@ -24,3 +24,15 @@ answer_2 = {
     "e": "Delay-Compensation",
     "f": "Async-Local-SGD",
 }
+
+
+# %% 2: nobody waits in e and f; SAGN sends every T-th step
+answer_2 = {
+    "a": "Non-Distributed-Setup",
+    "b": "Sharded-Training",
+    "c": "Collective-AllReduce",
+    "d": "SAGN",
+    "T": 144,
+    "e": "DOWNPOUR-Easy",
+    "f": "DOWNPOUR",
+}

@@ -25,6 +25,9 @@ answer_2 = 8, 4, 2, 87.0, 0.0857, 0.217
 # %% 2: the bubble as a share of the ideal time
 answer_2 = 8, 4, 2, 54.3, 0.09375, 0.217
 
+# %% 2: the idle share in %
+answer_2 = 8, 4, 2, 54.3, 8.57, 0.217
+
 # %% 2: all 64 micro-batches in each pipeline
 answer_2 = 8, 4, 2, 54.3, 0.0448, 0.217
 

@@ -4,6 +4,9 @@ answer_1 = 71, 71, 8
 # %% 1: exactly 10%
 answer_1 = 63, 63, 8
 
+# %% 1: less than 10%, but not the least
+answer_1 = 70, 70, 8
+
 # %% 1: GPipe and 1F1B the wrong way round
 answer_1 = 64, 8, 64
 
