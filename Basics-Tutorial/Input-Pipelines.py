@@ -340,7 +340,7 @@ for parallel, prefetch in (None, 0), (None, 2), (4, 2):
 #
 # <details><summary>Hint</summary>
 #
-# One call of `read_and_parse` takes 36 ms. With m calls under way, one ends every 36/m ms.
+# One call of `read_and_parse` takes 36 ms; of two under way, one ends every 18 ms.
 #
 # </details>
 
