@@ -23,6 +23,8 @@
 #
 # **Before it:** [Parameter-Server](Parameter-Server.ipynb) and [Sessions](Sessions.ipynb).
 # **Time:** 45 minutes.
+#
+# **[Notation](GLOSSARY.md#notation):** `step` counts updates; a *synchronous step* is one update by all.
 
 # %% [markdown]
 # ## Three processes
@@ -195,10 +197,10 @@ print("mean %.2f, largest %d" % (staleness.mean(), staleness.max()))
 # <details><summary>Answer</summary>
 #
 # ```text
-# staleness 0:          42% of the pushes
-# staleness 1:          58% of the pushes
+# staleness 0:          39% of the pushes
+# staleness 1:          60% of the pushes
 # staleness 2 or more:   0%
-# mean 0.58, largest 1
+# mean 0.62, largest 7
 # ```
 #
 # Less: the other's push counts only if it falls between the first worker's pull and its ticket, and
@@ -264,7 +266,12 @@ def timeline(rows, first, count=13):
     axes.set_ylim(-0.6, 1.6)
     for alpha, name in (0.25, "pull"), (0.8, "compute"), (0.45, "push"):
         axes.barh(0, 0, color=GRAY, alpha=alpha, label=name)
-    axes.legend(loc="upper center", ncols=3, bbox_to_anchor=(0.5, 1.17))
+    axes.plot([], [], "o", color="white", markeredgecolor=GRAY, label="reads the version")
+    axes.plot([], [], color=GRAY, label="takes a ticket")
+    axes.plot([], [], "s", color=GRAY, markersize=5, label="an update missed")
+    axes.legend(
+        loc="lower center", ncols=6, bbox_to_anchor=(0.47, 1), fontsize=9, columnspacing=1.2
+    )
     below.set(xlabel="time in milliseconds", ylabel="version of w")
     axes.grid(False)
     below.grid(False)
@@ -289,8 +296,7 @@ show(
 # This model's gradient takes a few milliseconds when both processors are busy, so two workers gain
 # little. To imitate a large model, a worker sleeps after each gradient, which needs no processor, so
 # four run at once, as on machines of their own. Three sleep for 25 ms on average; the fourth, a
-# *straggler*, for 150 ms. Each time differs from the mean by up to a half: with equal times the workers
-# would fall into step with each other, as real ones do not.
+# *straggler*, for 150 ms. Each time differs from the mean by up to a half, as those of real workers vary.
 #
 # The workers are now threads of this process. Their loop is asynchronous without a barrier, and
 # synchronous with one: then all pull the same `w`, and all push before anyone pulls again. Usually
@@ -390,10 +396,10 @@ print("asynchronous, mean staleness of each worker:", *["%.1f" % mean for mean i
 # <details><summary>Answer</summary>
 #
 # ```text
-#  95 gradients, loss 0.71: one machine
+#  82 gradients, loss 0.80: one machine
 #  68 gradients, loss 1.02: synchronous
-# 278 gradients, loss 0.29: asynchronous
-# asynchronous, mean staleness of each worker: 2.1 2.0 2.0 14.3
+# 248 gradients, loss 0.33: asynchronous
+# asynchronous, mean staleness of each worker: 2.2 1.9 1.9 12.3
 # ```
 #
 # About 2.5 / 0.025 = 100 for one machine. A synchronous step takes as long as its slowest worker: about
@@ -505,8 +511,8 @@ check_1(answer_1)
 # **2. Change it, and say why.** ★☆☆ With a straggler of 150 ms four synchronous machines compute fewer
 # gradients than one. Change its pause in `PAUSES`, and run
 # `sum(train(PAUSES, synchronous=True, **on_ps).made)` until they compute clearly more: at least 1.3 times
-# as many. Give such a pause in seconds. The reason is a number: at which pause would four with a barrier
-# compute just as many as one?
+# as many. Give such a pause in seconds, and the pause at which four with a barrier would compute just as
+# many as one.
 #
 # <details><summary>Hint</summary>
 #

@@ -12,9 +12,9 @@
 # # SGD by experiment
 # Your batch has 4 million tokens. Would twice as many GPUs halve the time? Synchronous ones make the
 # batch twice as large; eight asynchronous ones make each gradient about seven updates old. How large
-# may a batch be, and how old a gradient? You can measure both in seconds; GPT-3's batch of 3.2 million
-# tokens was chosen with the help of the first measurement. You will be able to answer from one number,
-# the critical batch: if it is 2 million tokens, you save 17% of the steps; if it is 16 million, 40%.
+# may a batch be, and how old a gradient? You can measure both in seconds; the first helped to choose
+# GPT-3's batch of 3.2 million tokens. You will be able to answer from one number, the critical batch: if
+# it is 2 million tokens, you save 17% of the steps; if it is 16 million, 40%.
 #
 # After this notebook you can:
 # - measure the noise of a gradient, and estimate the critical batch from it;
@@ -24,6 +24,9 @@
 #
 # **Before it:** [Stale-Gradients](Stale-Gradients.ipynb),
 # [Synchronous-Replicas](Synchronous-Replicas.ipynb). **Time:** 45 minutes.
+#
+# **[Notation](GLOSSARY.md#notation):** $k$ is the factor of a batch, but in $g_k$ a worker; $E$ is an
+# expected value.
 
 # %% [markdown]
 # ## What more workers change
@@ -207,9 +210,9 @@ show(
 # %% [markdown]
 # This *linear* rule holds for SGD, also with momentum, while the batch is not far above the critical one,
 # nor the rate far above a limit that comes next. For Adam, which we do not run here, Malladi et al.
-# (2022) derive $\sqrt{k}$: Adam divides by the size of the noise, which falls by $\sqrt{k}$, so its steps
-# grow by $\sqrt{k}$ by themselves. Their rule holds while the noise is larger than the gradient, and
-# changes Adam's $\beta_1$, $\beta_2$ and $\epsilon$, too.
+# (2022) derive $\sqrt{k}$: Adam divides by the size of the noise, which falls by $\sqrt{k}$, so the part
+# of its steps along $g$ grows by $\sqrt{k}$ by itself. Their rule holds while the noise is larger than the
+# gradient, and changes Adam's $\beta_1$, $\beta_2$ and $\epsilon$, too.
 #
 # ## The stability limit
 # How large may a step be at all? On a bowl $f(w) = \frac{1}{2} \lambda w^2$ the gradient is
@@ -286,9 +289,8 @@ for name, start in ("usual start", w_0), ("steep start", 4 * w_0):
 # ```
 #
 # (Medians of five runs.) Only from the steep one. There the limit is 2/30.7 = 0.07, so steps at 0.8
-# throw `w` to a place from which 20 epochs do not bring it back. The usual start survives, because
-# 0.8 is only a little above its limit of 0.69, and the sharpness soon falls. With Adam a warm-up is
-# usual, also because its first estimates of the gradient's size are poor.
+# throw `w` to a place from which 20 epochs do not bring it back. The usual start survives: 0.8 is only a
+# little above its limit of 0.69.
 #
 # </details>
 #
@@ -302,9 +304,8 @@ for name, start in ("usual start", w_0), ("steep start", 4 * w_0):
 # $\pi / (2 \lambda n)$ for many: twice the workers need about half the learning rate.
 #
 # ## Asynchrony acts like momentum
-# Real staleness is random. If each push comes from any of $n$ workers with the same chance, its
-# gradient is $k$ steps old with probability $(1 - \mu)\,\mu^k$, where $\mu = 1 - 1/n$. On a bowl the
-# *mean* of many such runs obeys
+# If each push comes from any of $n$ workers with the same chance, its gradient is $\tau$ steps old with
+# probability $(1 - \mu)\,\mu^\tau$, where $\mu = 1 - 1/n$. On a bowl the *mean* of many such runs obeys
 #
 # $$E[w_{t+1} - w_t] = \mu\, E[w_t - w_{t-1}] - (1 - \mu)\, lr\; g(E[w_t])$$
 #
@@ -333,7 +334,7 @@ print("momentum 7/8      " + "".join("%7.2f" % value for value in momentum[:31:5
 
 # %% [markdown]
 # The mean swings through the minimum and back like a heavy ball, though each step with a fresh gradient
-# would halve `w`. A single run (gray below) swings still more; only the mean obeys the equation.
+# would halve `w`. A single run (gray) swings still more.
 
 # %% jupyter={"source_hidden": true}
 assert np.allclose(mean, momentum, atol=0.05)
@@ -500,5 +501,8 @@ course.end()
 #   steps beyond the limit.
 # - Real workers: [Synchronous-SGD](../Synchronous-SGD/) measures batch size and warm-up,
 #   [Compare](../Measurements/Compare/) each algorithm's best learning rate.
+#
+# **Elsewhere:** a warm-up is `LinearLR` in PyTorch, `CosineDecay(warmup_steps=…)` in Keras and
+# `warmup_cosine_decay_schedule` in JAX's Optax.
 #
 # Next: [From-Here-to-DDP-and-FSDP](From-Here-to-DDP-and-FSDP.ipynb): the ring under today's names.

@@ -12,15 +12,15 @@
 # # Sparse tables
 # A shop that stores 64 numbers about each of its 100 million users has a table of 26 GB. No step can
 # afford to move it, but a mini-batch needs the rows of perhaps 1,000 users: 256 kB. For such tables
-# parameter servers are still in use today. Here two workers train a small recommender in this way, and
-# you compute how many bytes it saves.
+# parameter servers are still in use. Here you cut a table into parts on two servers, compute what
+# an update of a few rows sends, and train a small recommender with two workers and one server.
 #
 # After this notebook you can:
 # - cut a variable into parts that live on several servers;
 # - look up rows of such a table, without the trap that returns the wrong ones;
 # - compute the bytes of an update with sparse gradients;
-# - train a small recommender with two workers, and say what decides whether they are ahead of one;
-# - distribute rows so that all servers are about equally busy.
+# - train a small recommender with two workers, and compare them with one;
+# - compute which share of the lookups a server answers.
 #
 # **Before it:** [Parameter-Server](Parameter-Server.ipynb). **Time:** 40 minutes.
 
@@ -151,9 +151,10 @@ assert traffic[False] == [2 * 4 * columns * rows for rows in sizes]
 # Will a user click on an item? The model has a table of 100,000 users and one of 2,000 items, with
 # 32 numbers a row. For a pair it takes both rows through two hidden layers and an output layer, and
 # adds the rows' dot product. The clicks are invented, by a rule that is hidden from it; few users
-# and items make most of them, as in real shops. Two worker processes share tables and layers on a
-# ps. Worker 0, the *chief*, initialises them, and worker 1 waits until it has; then each pushes as
-# soon as it is ready (*asynchronously*). These lines decide whether the tables travel:
+# and items make most of them. Two worker processes share tables and layers on a
+# ps. Worker 0, the *chief*, initialises them. At a *barrier*, the counter `arrived`, both wait for each
+# other; then each pushes as soon as it is ready (*asynchronously*). These lines decide whether the
+# tables travel:
 
 # %%
 # %%writefile lookup.py
@@ -266,9 +267,9 @@ for mode in "alone", "dense", "sparse":
 print(json.dumps(results))
 
 # %% [markdown]
-# In the folded program each worker trains for 3 seconds in each of three ways, with one thread: worker 0
-# *alone* with tables of its own; then both, *dense*; then both, *sparse*. The loss is that of clicks
-# which nobody trains on. A mini-batch has 1,024 pairs.
+# In the folded program, whose server `course.task` starts, each worker trains for 3 seconds in each of
+# three ways, with one thread: worker 0 *alone* with tables of its own; then both, *dense*; then both,
+# *sparse*. The loss is that of clicks which nobody trains on. A mini-batch has 1,024 pairs.
 #
 # **Predict:** about how many bytes does an update send, dense and sparse? In which order do the three
 # ways stand after 3 seconds?
@@ -297,11 +298,10 @@ for mode, count in rows.items():
 # ```
 #
 # A dense update moves both tables, a sparse one at most 2,048 of their 102,000 rows, and the layers. So
-# dense workers make by far the fewest updates, and stop at the highest loss. Sparse ones have two cores
+# dense workers make the fewest updates, and stop at the highest loss. Sparse ones have two cores
 # where a worker alone has one, but share them with the ps and with the messages: here the worker alone
-# is ahead. With a costlier gradient, or a machine for each task, two workers gain more.
-# (One run of each, on one machine: no law. But the tables of a real shop do not fit
-# into one process.)
+# is ahead. A costlier gradient, or a machine for each task, may change that. (One run of each. But the
+# tables of a real shop do not fit into one process.)
 #
 # </details>
 

@@ -17,12 +17,14 @@
 #
 # After this notebook you can:
 # - write one training step that runs on one device, on several, and in several processes;
-# - tell when synchronous training equals training on one device, and when it does not;
+# - tell when synchronous training equals training on one device;
 # - predict which examples the workers read, and what happens when a worker dies;
 # - decide whether `tf.distribute` is the right choice in 2026.
 #
 # **Before it:** [Ring-AllReduce](Ring-AllReduce.ipynb), [Stale-Gradients](Stale-Gradients.ipynb).
 # **Time:** 45 minutes.
+#
+# **[Notation](GLOSSARY.md#notation):** $k$ of $n$ counts replicas, in `shard` workers.
 
 # %% [markdown]
 # ## Four answers to the same questions
@@ -399,9 +401,8 @@ def rows_per_replica(strategy, batch):
 assert rows_per_replica(mirrored, 64) == [32, 64]
 
 # %% [markdown]
-# Both workers train on in the background.
-#
-# **Predict:** we kill worker 1. What does worker 0 do: train on alone, wait for ever, or fail?
+# **Predict:** both workers train on, and we kill worker 1. What does worker 0 do: train on alone, wait for
+# ever, or fail?
 
 # %% tags=["predicted"]
 workers[1].kill()
@@ -518,8 +519,8 @@ show(
 
 # %% [markdown]
 # Because gradients are stale, the steps are not those of one device. In return the death of a
-# worker stops nothing: the coordinator gives its closures to the other one (a half-done update may
-# be done twice). The chief and the ps must live.
+# worker stops nothing: the coordinator gives its closures to the other one. The chief and the ps must
+# live.
 #
 # ## What works with what, in 2026
 # The folded `checks.py` was executed under each strategy above:
@@ -543,7 +544,6 @@ assert all(column["own_loop"] == "learns" for column in table.values())
 # - **outside_scope**: a variable made without the scope. Under Mirrored both replicas add to it; under
 #   MultiWorker each process has its own, and they drift apart without a warning.
 # - **keras_fit**: on the *TensorFlow* backend, Keras 3's `fit` works within one process only.
-#   TensorFlow's tutorials on it need the legacy Keras 2.
 #
 # On TensorFlow, Keras 3 supports MirroredStrategy and TPUStrategy. The others work with your own loop, and
 # are kept rather than developed. There is no ZeRO.
@@ -592,8 +592,6 @@ assert all(column["own_loop"] == "learns" for column in table.values())
 # process 0: 896 rows, W1 (64, 32), loss 0.107
 # process 0: 1792 rows, W1 (64, 16), loss 0.101
 # ```
-#
-# With several CPU devices in each process, `fit` hung.
 #
 # </details>
 #
@@ -749,4 +747,6 @@ course.end()
 #   [Collective-AllReduce](../Collective-AllReduce/): complete scripts, with checkpoints and restarts.
 # - Keras' guide [Multi-device distribution](https://keras.io/guides/distribution/).
 #
-# Next: [Inside-a-Running-Worker](Inside-a-Running-Worker.ipynb).
+# **Elsewhere:** the mirrored strategies are DDP in PyTorch, and a sharded batch in JAX.
+#
+# Next, only if you keep TensorFlow 1 code: [Inside-a-Running-Worker](Inside-a-Running-Worker.ipynb).

@@ -199,53 +199,6 @@ print("staleness:", *staleness.astype(int))
 # push; a slower worker's pushes would be staler.
 #
 # </details>
-#
-# The same pushes as bars. A dot marks the moment at which a worker read `w`, and a line the moment
-# at which a push counted. Count the lines of the *other* worker between a push's dot and its own
-# line (each has a square there): this is its staleness, the number at its end. (The exact moments
-# are unknown: dots and lines stand in the middle of what is possible.)
-
-# %% jupyter={"source_hidden": true}
-rows = np.array(sorted(pushes, key=lambda push: push[3]))  # in the order of their tickets
-versions = np.arange(len(rows)) - rows[:, 5].astype(int)
-taken, read = course.moments(*rows[:, 1:5].T, versions)
-figure, axes = plt.subplots(figsize=(8, 2.8))
-for (k, called, pulled, computed, pushed, staleness), ticket, r in zip(rows, taken, read):
-    color, outward = ((BLUE, 1), (ORANGE, -1))[int(k)]
-    axes.barh(-k, pulled - called, 0.34, called, color=color, alpha=0.25)
-    axes.barh(-k, computed - pulled, 0.5, pulled, color="black")
-    axes.barh(-k, pushed - computed, 0.34, computed, color=color)
-    axes.plot([ticket, ticket], [-k, -k - 1.2 * outward], color=color, linewidth=1.2)
-    axes.plot(r, -k, "o", color="white", markeredgecolor=color, markersize=5, zorder=3)
-    axes.text(pushed, 0.42 * outward - k, "%d" % staleness, ha="center", va="center", color=color)
-    counted = taken[(rows[:, 0] != k) & (taken > r) & (taken < ticket)]
-    axes.plot(counted, 0 * counted - k, "s", color=(ORANGE, BLUE)[int(k)], mec="white", zorder=4)
-axes.set(
-    yticks=[0, -1],
-    yticklabels=["worker 0", "worker 1"],
-    ylim=(-1.7, 1.2),
-    xlabel="time in ms; the number at the end of a push is its staleness",
-)
-axes.grid(False)
-axes.legend(
-    [
-        plt.Rectangle((0, 0), 1, 1, color=color, alpha=alpha)
-        for color, alpha in ((GRAY, 0.25), ("black", 1), (GRAY, 1))
-    ],
-    ["pull", "gradient", "push"],
-    ncol=3,
-    loc="upper center",
-)
-show(
-    figure,
-    "Timeline of 16 pushes of two workers: the pulls take most of the time, the gradients "
-    "are thin black lines. A line from each push reaches into the other worker's row. Each push has a "
-    "staleness of 0 or 1: as many lines of the other, with a square each, lie between its dot and "
-    "its own line.",
-)
-for push, row in enumerate(rows):  # the number is what a reader counts
-    others = taken[(rows[:, 0] != row[0]) & (taken > read[push]) & (taken < taken[push])]
-    assert len(others) == row[5]
 
 # %% jupyter={"source_hidden": true}
 # The answer, checked.
@@ -297,10 +250,10 @@ def make_step(model, lr, exchange):
     """
     w = model.trainable_variables
 
-    @tf.function
+    @tf.function  # makes a graph of this function once, and then runs the graph
     def gradient(x, y):
         """Of the mean loss of these examples, as one vector."""
-        with tf.GradientTape() as tape:
+        with tf.GradientTape() as tape:  # records what is computed, to differentiate it
             losses = keras.losses.sparse_categorical_crossentropy(y, model(x), from_logits=True)
             loss = tf.reduce_mean(losses)
         return tf.concat([tf.reshape(g, [-1]) for g in tape.gradient(loss, w)], 0)
