@@ -460,9 +460,9 @@ for name, hooks_own in ("one Saver", False), ("a Saver of the hook's own", True)
     print("%-26s %s" % (name, left[name]))
 
 # %% [markdown]
-# A `Saver` that restores takes over the first run's list from the file `checkpoint`, so a longer second run
-# deletes all of those checkpoints. A `Saver` that only saves knows only its own, so nobody ever deletes the
-# older files. Copy what you want to keep out of the folder, or set a larger `max_to_keep`.
+# When a session restores, its `Saver` takes over the first run's list from the file `checkpoint`, so a longer
+# second run deletes all of those checkpoints. A `Saver` of the hook knows only its own, so nobody ever
+# deletes the older files. Copy what you want to keep out of the folder, or set a larger `max_to_keep`.
 
 # %% jupyter={"source_hidden": true}
 # The text, checked.
