@@ -265,7 +265,7 @@ with tf.Graph().as_default(), tf.Session() as session:
     loss = course.loss(tensors, x, y)
     by_tensorflow = session.run([loss, *tf.gradients(loss, tensors)])
 in_numpy = [course.numpy_loss(values, x, y), *course.numpy_gradient(values, x, y)]
-assert all(np.allclose(a, b, atol=1e-5) for a, b in zip(by_tensorflow, in_numpy))
+assert all(np.allclose(u, v, atol=1e-5) for u, v in zip(by_tensorflow, in_numpy))
 found = {case: np.median(of_case, axis=1) for case, of_case in losses.items()}
 assert (losses[2, 1][1] < losses[2, 1 / 2][1]).all()
 assert (losses[2, 1][20] > losses[2, 1 / 2][20]).all()
@@ -403,9 +403,9 @@ check_1(answer_1)
 
 # %% [markdown]
 # **2. Change it, and say why.** ★☆☆ With `lr` = 0.2 and T = 30 the sums of two workers end behind their
-# mean. Find a rate at which they end ahead after 20 windows: `train(2, 1, lr=...)` against
-# `train(2, 1 / 2, lr=...)`. The reason is a number: on the bowl $\frac{1}{2} w^2$, which part of the way
-# to the minimum (0 to 1) does a worker cover in T = 30 steps at your rate?
+# mean. Find a rate at which they end ahead, both in `train(2, 1, lr=...)` against
+# `train(2, 1 / 2, lr=...)` and on the bowl $\frac{1}{2} w^2$. There, which part of the way to the
+# minimum (0 to 1) does a worker cover in T = 30 steps at your rate?
 #
 # <details><summary>Hint</summary>
 #
@@ -426,6 +426,8 @@ def check_2(answer):
     if not sums < mean:
         return "at %g the sums end at %.2f, and the mean at %.2f" % (lr, sums, mean)
     left = (1 - lr) ** T
+    if not abs(2 * left - 1) < left:  # what the sum leaves of the way, and what the mean leaves
+        return "on the bowl the sums end behind: they overshoot by %.2f of the way" % (1 - 2 * left)
     if abs(part - (1 - left)) <= 0.03 * (1 - left):
         return
     if abs(part - left) < 0.02:
@@ -451,7 +453,7 @@ check_2(answer_2)
 # ```
 #
 # At this rate a worker covers 45% of the way in a window, and two together 91%, as in the left panel. At
-# 0.2 one covers 99.9%, so two go twice too far. On the bowl the sum ends nearer than the mean as long as
+# 0.2 one covers 99.9%, and two twice the way. On the bowl the sum ends nearer than the mean as long as
 # a worker covers less than two thirds. The same happens with T = 1 at the old rate: what counts is the
 # product `lr` · T · n, and how curved the loss is.
 #

@@ -190,8 +190,8 @@ def trace(fetches):
     with tf.Session(servers["worker", 0].target, config=limit) as session:
         session.run(tf.global_variables_initializer())
         operations, sent = course.transfers(session, fetches)
-    for (sender, receiver), n in sorted(sent.items()):
-        print("%-8s -> %-8s %5d bytes" % (sender, receiver, n))
+    for (sender, receiver), count in sorted(sent.items()):
+        print("%-8s -> %-8s %5d bytes" % (sender, receiver, count))
     return operations, sent
 
 
@@ -233,8 +233,8 @@ operations, sent = trace([loss, push])
 # %% jupyter={"source_hidden": true}
 # The answer, checked.
 S = sum(map(size, w))
-pulled = sum(n for (sender, receiver), n in sent.items() if "ps" in sender)
-pushed = sum(n for (sender, receiver), n in sent.items() if "ps" in receiver)
+pulled = sum(count for (sender, receiver), count in sent.items() if "ps" in sender)
+pushed = sum(count for (sender, receiver), count in sent.items() if "ps" in receiver)
 assert pulled == pushed == S == 9640 and sent["ps 1", "worker 0"] == 8192
 assert [sum("MatMul" in name for name in operations[task]) for task in ("ps 0", "worker 0")] == [
     0,
@@ -270,7 +270,7 @@ gradient_ms = 1000
 figure, axes = plt.subplots()
 n = np.arange(1, 17)
 for m, color in zip((1, 2, 4), (BLUE, ORANGE, PURPLE)):
-    axes.plot(n, [server_ms(160e6, k, m) for k in n], color=color)
+    axes.plot(n, [server_ms(160e6, workers, m) for workers in n], color=color)
     crossing = m * gradient_ms / server_ms(160e6, 1, 1)
     axes.plot(crossing, gradient_ms, "o", color=color)
     axes.text(crossing - 0.15, 1070, "%d server%s" % (m, "s" * (m > 1)), color=color, ha="right")
@@ -365,8 +365,8 @@ check_1(answer_1)
 # </details>
 
 # %% [markdown]
-# **2. Half the bytes.** ★★☆ Push $lr \cdot g$ as `tf.bfloat16`, which takes 2 bytes for each
-# parameter instead of 4. The variables stay `float32`, so the ps must convert what it receives.
+# **2. Half the bytes.** ★★☆ Push $lr \cdot g$ in a type of 2 bytes, such as `tf.bfloat16`, instead of
+# 4. The variables stay `float32`, so the ps must convert what it receives.
 #
 # <details><summary>Hint</summary>
 #
@@ -389,9 +389,9 @@ def check_2(answer):
         moved = [old - new for old, new in zip(before, session.run(w))]
     far = max(np.abs(a - lr * b).max() / np.abs(lr * b).max() for a, b in zip(moved, gradients))
     if all(not np.any(change) for change in moved):
-        return "w has not moved: return what assign_sub returns"
+        return "w has not moved: return what assign_sub returns, and do not round lr * g to 0"
     if not far <= 0.01:
-        return "w has not moved by lr * g: one entry is off by %.0f%%" % (100 * far)
+        return "w has not moved by lr * g: one entry is off by %.0f%% of the largest" % (100 * far)
     pushed, half = sum(sent[key] for key in sent if "ps" in key[1]), sum(map(size, w)) / 2
     if pushed == 2 * half:
         return "w moves well, but 4 bytes for each parameter are sent: on which task is each cast?"
@@ -425,8 +425,8 @@ check_2(answer_2)
 # assert check_2(answer_2)
 # ```
 #
-# bfloat16 keeps 8 significant bits, so a rounded number is off by 0.4% at most.
-# [Compression](../Measurements/Compression/) measures what much coarser numbers cost.
+# bfloat16 keeps 8 significant bits: an error of 0.4% at most. float16 keeps 11, but rounds what is
+# below 3 · 10⁻⁸ to 0. [Compression](../Measurements/Compression/) measures much coarser numbers.
 #
 # </details>
 

@@ -253,7 +253,7 @@ def check_1(answer):
     if "D" in letters:
         return "D's session never talks to the ps, so it sees no device for an op that is there"
     if letters != {"C", "E"}:
-        return "one more client gets 3: look at the tasks that its filters name, not at its target"
+        return "a client is missing that gets 3: what counts are its filters, not its target"
 
 
 # %%
@@ -277,8 +277,8 @@ check_1(answer_1)
 # </details>
 
 # %% [markdown]
-# **2. A second program.** ★★☆ Another client, with a graph of its own, wants the value of `v` on the
-# ps of the last cluster (10 by now). Write it.
+# **2. A second program.** ★★☆ Another client wants the value of `v` on the ps of the last cluster (10
+# by now). Write it.
 #
 # <details><summary>Hint</summary>
 #

@@ -425,21 +425,23 @@ with tf.Graph().as_default():
 
 # %% [markdown]
 # ## Who deletes what
-# A `Saver` keeps its last five checkpoints (`max_to_keep=5`) and deletes older ones. Which are *its own*,
-# when a run continues? `MonitoredTrainingSession` restores and saves with one and the same `Saver`. In
-# `train` below, the session's creator restores, and a `CheckpointSaverHook` with a `Saver` of its own
-# saves.
+# A `Saver` keeps its last five checkpoints (`max_to_keep=5`) and deletes older ones. Which are *its own*
+# when a run continues? In `train` (folded) one `Saver` restores and saves, as in
+# `MonitoredTrainingSession`, or the saving hook has another. A first run saves at 0, 10, 20 and 30; the
+# second continues it, and saves at 30, 40, 50 and 60:
 
 
 # %% jupyter={"source_hidden": true}
-def train(path, updates):
-    """Trains in a new graph, and saves every 10 steps."""
+def train(path, hooks_own=False):
+    """Makes 30 updates of a new graph, and saves every 10."""
     with tf.Graph().as_default():
         step, w, loss, update = local_model()
-        hooks = [tf.train.CheckpointSaverHook(path, save_steps=10, saver=tf.train.Saver())]
-        creator = tf.train.ChiefSessionCreator(checkpoint_dir=path)
-        with tf.train.MonitoredSession(creator, hooks) as session:
-            for _ in range(updates):
+        scaffold = tf.train.Scaffold(saver=tf.train.Saver())
+        creator = tf.train.ChiefSessionCreator(scaffold, checkpoint_dir=path)
+        saver = tf.train.Saver() if hooks_own else scaffold.saver
+        hook = tf.train.CheckpointSaverHook(path, save_steps=10, saver=saver)
+        with tf.train.MonitoredSession(creator, [hook]) as session:
+            for _ in range(30):
                 session.run(update)
 
 
@@ -449,50 +451,22 @@ def saved(path):
     return sorted(int(file[: -len(".index")].rsplit("-", 1)[1]) for file in files)
 
 
-def monitored_training(path, updates, keep=5):
-    with tf.Graph().as_default():
-        step, w, loss, update = local_model()
-        scaffold = tf.train.Scaffold(saver=tf.train.Saver(max_to_keep=keep))
-        with tf.train.MonitoredTrainingSession(
-            checkpoint_dir=path,
-            scaffold=scaffold,
-            save_checkpoint_steps=10,
-            save_summaries_steps=None,
-            log_step_count_steps=None,
-        ) as session:
-            for _ in range(updates):
-                session.run(update)
-
-
-# %% [markdown]
-# A first run saves at 0, 10, 20 and 30. The second one continues it, and saves at 30, 40, 50 and 60:
-
 # %%
-ways = {
-    "MonitoredTrainingSession": lambda path: monitored_training(path, 30),
-    "the same, max_to_keep=None": lambda path: monitored_training(path, 30, keep=None),
-    "a Saver of the hook's own": lambda path: train(path, 30),
-}
 left = {}
-for number, (name, second_run) in enumerate(ways.items()):
-    path = "way-%d" % number
-    monitored_training(path, 30)
-    second_run(path)
-    left[name] = saved(path)
-    print("%-27s %s" % (name, left[name]))
+for name, hooks_own in ("one Saver", False), ("a Saver of the hook's own", True):
+    train(name)
+    train(name, hooks_own)
+    left[name] = saved(name)
+    print("%-26s %s" % (name, left[name]))
 
 # %% [markdown]
-# When `MonitoredTrainingSession` restores, its `Saver` takes the first run's list from the file
-# `checkpoint`, and counts those checkpoints as its own: a longer second run deletes all of them. A `Saver`
-# of the hook's own knows only what it has written itself, so nobody ever deletes the older files, and the
-# disk fills.
+# When a session restores, its `Saver` takes over the first run's list from the file `checkpoint`, so a longer
+# second run deletes all of those checkpoints. A `Saver` of the hook knows only its own, so nobody ever
+# deletes the older files. Copy what you want to keep out of the folder, or set a larger `max_to_keep`.
 
 # %% jupyter={"source_hidden": true}
 # The text, checked.
-assert list(left.values()) == [[20, 30, 40, 50, 60]] + 2 * [[0, 10, 20, 30, 40, 50, 60]]
-
-# %% [markdown]
-# Copy a checkpoint that you want to keep out of the folder, or give the `Saver` a larger `max_to_keep`.
+assert list(left.values()) == [[20, 30, 40, 50, 60], [0, 10, 20, 30, 40, 50, 60]]
 
 # %% [markdown]
 # ## Exercises
@@ -677,9 +651,9 @@ course.end()
 #   callbacks](https://www.tensorflow.org/guide/migrate/sessionrunhook_callback).
 # - [Fault-Tolerance](../Operations/Fault-Tolerance/) kills every task of real runs in turn.
 #
-# **Elsewhere:** in PyTorch `torchrun` restarts all workers when one fails, and your script loads the last
-# checkpoint. In `tf.distribute` a coordinator gives a lost worker's work to another, and Keras has
-# `BackupAndRestore`. In JAX all processes restart, and Orbax restores. A hook is a callback in Keras
-# (`ModelCheckpoint`, `TerminateOnNaN`) and in PyTorch Lightning.
+# **Elsewhere:** in PyTorch `torchrun` ends all workers when one fails; with `--max-restarts` it restarts
+# them, and your script loads the last checkpoint. In `tf.distribute` a coordinator gives a lost worker's
+# work to another, and Keras has `BackupAndRestore`. In JAX all processes restart, and Orbax restores. A
+# hook is a callback in Keras (`ModelCheckpoint`, `TerminateOnNaN`) and in PyTorch Lightning.
 #
 # Next: [Classic-Mistakes-Practice](Classic-Mistakes-Practice.ipynb).

@@ -11,8 +11,8 @@
 # %% [markdown]
 # # Sessions: how processes begin and end together
 # The processes of a training run start at different moments, but must begin with the same model. In the
-# end all must stop: a process that waits for ever keeps its machine, and you pay for it. At the end of
-# this notebook three processes, started in any order, make exactly 500 updates together, and all end.
+# end all must stop: a process that waits for ever keeps its machine, and you pay. At the end of this
+# notebook three processes start in any order; two make exactly 500 updates together, and all end.
 #
 # After this notebook you can:
 # - say what happens when a worker begins too early, or initialises the model again;
@@ -343,12 +343,14 @@ check_1(answer_1)
 @course.exercise
 def check_2(answer):
     """What is wrong in words, or None."""
+    same = {"ps 0": "ps", "chief": "worker 0"}  # two names of a task
     never = {case: {one.lower().strip() for one in answer[case]} for case in "abcd"}
+    never = {case: {same.get(one, one) for one in some} for case, some in never.items()}
     if "worker 1" in never["a"]:
         return "a: worker 1 waits for the model, for 60 seconds, and then raises an error"
     if "ps" not in never["a"]:
         return "a: how many tokens does the ps get, if there is no chief?"
-    if "worker 0" in never["b"] or "chief" in never["b"]:
+    if "worker 0" in never["b"]:
         return "b: the chief does not wait for worker 1: it takes the tickets that are left"
     if "ps" not in never["b"]:
         return "b: who puts worker 1's token into the queue?"
@@ -394,6 +396,6 @@ course.end()
 # - [HogWild](../HogWild/): several workers. [Your cluster](../docs/your-cluster.md): such a script on
 #   machines of your own.
 # - **Elsewhere:** in PyTorch, `init_process_group` is the common beginning, and rank 0 broadcasts the
-#   values; `torchrun` ends all processes when one fails.
+#   values; `torchrun` by default ends all processes when one fails.
 #
 # Next: [Classic-Mistakes-Variables](Classic-Mistakes-Variables.ipynb), the end of part one.

@@ -364,11 +364,11 @@ medians, best = table(losses)
 # the fast one alone              0.80         0.14 (0.09 to 0.16)
 # ```
 #
-# Twice the workers need about half the rate, as on the bowl. With unequal
-# workers DynSGD reaches the lower loss: the stale pushes forbid HogWild a large rate for *all*
-# pushes, and DynSGD shortens the stale ones alone. But it does about as well as the fast worker alone,
-# and which of the two is ahead differs from seed to seed. DynSGD limits the harm of pushes as stale as
-# these; here the work of the eight slow machines is worth nearly nothing.
+# Each doubling of the workers halves the best of these rates; on the bowl it about halves the largest.
+# With unequal workers DynSGD reaches the lower loss: the stale pushes forbid HogWild a large rate for
+# *all* pushes, and DynSGD shortens only those. But it does about as well as the fast worker alone, and
+# which is ahead differs from seed to seed. DynSGD limits the harm of pushes as stale as these; here the
+# work of the eight slow machines is worth nearly nothing.
 #
 # </details>
 

@@ -1,2 +1,5 @@
 # %% 2: another rate
 answer_2 = ["0.01", 0.26]
+
+# %% 2: nearly two thirds of the way
+answer_2 = (0.035, 0.657)

@@ -28,3 +28,9 @@ answer_2 = (0.02, 0.02)
 
 # %% 2: so small a rate that nearly nothing is nearly right
 answer_2 = (0.0001, 0.0)
+
+# %% 2: on the bowl a worker covers more than two thirds of the way
+answer_2 = (0.05, 0.7854)
+
+# %% 2: a little more than two thirds
+answer_2 = (0.037, 0.6773)

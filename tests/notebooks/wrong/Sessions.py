@@ -15,3 +15,6 @@ answer_2 = {"a": {"ps"}, "b": set(), "c": set(), "d": set()}
 
 # %% 2: the order of starting does not matter
 answer_2 = {"a": {"ps"}, "b": {"ps"}, "c": {"worker 0", "worker 1"}, "d": set()}
+
+# %% 2: the chief waits for worker 1
+answer_2 = {"a": {"ps 0"}, "b": {"ps 0", "chief"}, "c": set(), "d": set()}
