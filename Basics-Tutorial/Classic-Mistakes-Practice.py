@@ -30,8 +30,9 @@
 # ## From the symptom to the mistake
 # ![Eight rows, each with a symptom, the first check and the mistake. It prints nothing: which call hits its limit, mistake 17, no deadline. A worker starts 30 s late: how often does it look, 18. The accuracy falls back: is step below the calls of run, 19, from scratch. After a restore there are errors, or old results: compare names and shapes, 20. Some classes are never right: a checksum of each worker's rows, 21, the same shard. The test is too good: which test rows have copies in the training, 22. Batches come twice: count the different numbers, 23. Each step is slower: count the ops, 24, a graph that grows.](../docs/figures/practice.svg)
 #
-# You have seen three of them already: 18 and 19 in [Sessions-that-Recover](Sessions-that-Recover.ipynb),
-# and 21 in [Input-Pipelines](Input-Pipelines.ipynb).
+# You know six already: 17 in [Servers](Servers.ipynb), 18 and 19 in
+# [Sessions-that-Recover](Sessions-that-Recover.ipynb), 21 in [Input-Pipelines](Input-Pipelines.ipynb), 23 in
+# [Sessions](Sessions.ipynb), 24 in [Graphs-and-Sessions](Graphs-and-Sessions.ipynb).
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
@@ -46,7 +47,7 @@ x, y, x_test, y_test = course.load()
 # %% [markdown]
 # ## Mistake 17: a wait without a deadline
 # A worker takes its rows from a queue that nobody fills. By default `session.run` would wait for ever. Two
-# limits exist, one for all calls of a session and one for a single call.
+# limits exist: for all calls of a session, or for one.
 
 # %%
 with tf.Graph().as_default():
@@ -128,9 +129,8 @@ print("and one update:", attempt(lambda: use("", hidden=64, updates=1)))
 #
 # ## Mistake 23: a number that two workers get
 # Workers number their mini-batches by the shared global step: they read it, compute, and add 1. Meanwhile
-# another worker may read the same number, but not the same *ticket*, taken with `tf.count_up_to`
-# ([Sessions](Sessions.ipynb)). The folded cell has the worst order: in each round both workers take their
-# number before either of them updates.
+# another worker may read the same number, but not take the same *ticket* (`tf.count_up_to`). The folded cell
+# has the worst order: in each round both workers take their number before either of them updates.
 
 
 # %% jupyter={"source_hidden": true}

@@ -27,11 +27,14 @@
 # project.
 
 # %% [markdown]
-# The figure follows the order of a step; the three that need a parameter server (ps) come last:
+# The figure follows the order of a step. The last three mistakes need a parameter server (ps):
 #
-# ![A synchronous step in five stages, with the mistakes of each. Start: 9, a worker that does not wait. Data: 10, shards of different sizes. Gradient: 11, statistics of one worker's data. Mean: 12, gradients from anyone; 13, the sum; 14, another order. Step: 15, a token too many; 16, an old count.](../docs/figures/mistakes-sync.svg)
+# ![A synchronous step in five stages, with the mistakes of each. Start: 9, a worker that does not wait. Data: 10, shards of different sizes. Gradient: 11, statistics of one worker's data. Mean: 12, the sum; 13, another order; 14, gradients from anyone. Step: 15, a token too many; 16, an old count.](../docs/figures/mistakes-sync.svg)
 #
 # In a real cluster events come in random order; here they are scripted, in one process.
+#
+# **Notation:** n, k: workers, one of them; N: gradients that a step needs; `v`, `d`: one array of `w`, of a
+# gradient.
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
@@ -267,7 +270,7 @@ assert own[0][1] < 70 and min(shared[0]) > 90
 # PyTorch, `BatchNormalization(synchronized=True)` in Keras), or normalise each example by itself
 # (layer normalisation).
 #
-# ## Mistake 13: the sum where the mean is meant
+# ## Mistake 12: the sum where the mean is meant
 # DDP averages; PyTorch's `all_reduce` sums unless you ask for the mean. Here are 200 updates, one run
 # of each, with the mean, the sum, and a mean that is divided by n twice, in the loss and in the
 # all-reduce:
@@ -293,7 +296,7 @@ for name, power in ("mean", 1), ("sum", 0), ("mean of a mean", 2):
 # Likewise clip the norm of the mean gradient, not of each worker's. (Under ZeRO a worker has only a part
 # of it, so first all-reduce the sum of squares.)
 #
-# ## Mistake 14: all-reduces in another order
+# ## Mistake 13: all-reduces in another order
 # To send one message instead of four, each worker packs its four gradients into a *bucket* of 2,410
 # numbers. Worker 1 packs them in another order, in which its layers happened to finish.
 #
@@ -341,15 +344,14 @@ for name, order_of_1 in ("equal orders: ", [0, 1, 2, 3]), ("another order:", [3,
 #
 # **Fixed:** one fixed order on all workers, as DDP has. Compare the copies of `w` now and then.
 #
-# ## Mistake 12: N gradients, from anyone
-# `SyncReplicasOptimizer` makes a step from N gradients, whoever gave them. The folded `ps` follows
-# [its rules](Synchronous-Replicas.ipynb) for N = 2 workers, with two tokens at the start. Worker 0 has
-# the digits 0 to 4; worker 1, with 5 to 9, has not started yet:
+# ## Mistake 14: N gradients, from anyone
+# `SyncReplicasOptimizer` [counts gradients, not workers](Synchronous-Replicas.ipynb). What does `w` learn
+# then? Worker 0 has the digits 0 to 4; worker 1, with 5 to 9, has not started yet:
 
 
 # %% jupyter={"source_hidden": true}
 def ps(turns, num_tokens, slots=False):
-    """Returns w, whose gradients made each step, and whose were dropped as too old.
+    """SyncReplicasOptimizer, N = 2: w, whose gradients made each step, and whose were too old.
 
     turns: the workers in the order in which they give a gradient; one that waits for a token loses
     its turn. slots: a worker's second gradient of a step replaces its first one.
@@ -383,12 +385,12 @@ for name, slots in ("any two gradients", False), ("a slot for each worker", True
     print(name + ": %d steps; digits 0 to 4: %.0f%%, 5 to 9: %.0f%%" % found)
 
 # %% [markdown]
-# `w` follows the data of one worker. **Fixed:** on the ps each worker has a slot, as in
+# Worker 0's digits only. **Fixed:** on the ps a slot for each worker, as in
 # [Synchronous-SGD](../Synchronous-SGD/), so a step waits for both.
 #
 # ## Mistake 15: a token too many
-# By default the hook itself puts N tokens into the queue at the start. Now both workers are there;
-# worker 0 is twice as fast. Whose gradients make the first three steps?
+# By default the hook [begins with N tokens](Synchronous-Replicas.ipynb). What do they cost when both workers
+# are there, but worker 0 is twice as fast?
 
 # %%
 for num_tokens in 2, 0:
@@ -397,8 +399,8 @@ for num_tokens in 2, 0:
     print("num_tokens=%d: %s; dropped: %s" % (num_tokens, steps, dropped or "none"))
 
 # %% [markdown]
-# With them worker 0 goes on before `w` moves, and counts twice; then each worker's gradient is too old.
-# **Fixed:** `make_session_run_hook(is_chief, num_tokens=0)`.
+# One step counts worker 0 twice, and each worker then loses a gradient. **Fixed:**
+# `make_session_run_hook(is_chief, num_tokens=0)`.
 #
 # ## Mistake 16: a count that is read too early
 # [DynSGD](../DynSGD/) divides a step by its staleness plus one. Two workers have pulled `w` = 0, with the
@@ -473,7 +475,7 @@ def check_1(answer):
             w[moved][1] -= offset  # their sums stay equal
         found = run_workers(lambda k, all_reduce: answer(k, all_reduce, copies[k]), n=3)
         if "waits for the other" in found:
-            return "some workers call all_reduce more often than others, which is Mistake 10"
+            return "some workers call all_reduce more often than others, which is mistake 10"
         if found != [name == "equal"] * 3:
             return "with %s copies the three workers say %s" % (name, found)
 
@@ -500,7 +502,7 @@ check_1(answer_1)
 # assert check_1(answer_1)
 # ```
 #
-# The test accuracy of each worker is no test at all: after Mistake 14 it looks healthy.
+# The test accuracy of each worker is no test at all: after mistake 13 it looks healthy.
 #
 # </details>
 
@@ -564,6 +566,7 @@ def one_worker(made_by, lr=0.2):
 @course.exercise
 def check_project(answer):
     """What is wrong in words, or None."""
+    before = len(course.processes)
     w, made_by, dropped = answer()
     made_by = [sorted(map(int, workers)) for workers in made_by]
     if len(made_by) != 30:
@@ -580,6 +583,9 @@ def check_project(answer):
     apart = np.max([np.abs(a - b).max() for a, b in zip(w, one_worker(made_by))])
     if not apart <= 1e-5:
         return "w differs by up to %.1g from that of one worker on the same examples" % apart
+    started = {process.log.stem for process in course.processes[before:]}
+    if missing := {"ps-0", "worker-0", "worker-1", "worker-2"} - started:
+        return "your answer has not started " + ", ".join(sorted(missing))
 
 
 # %%
@@ -699,7 +705,7 @@ course.end()
 # - Peng et al. 2018, [MegDet](https://arxiv.org/abs/1711.07240), which shares the statistics of
 #   batch normalisation across GPUs.
 #
-# **Elsewhere:** mistakes 9 to 11, 13 and 14 look the same in PyTorch, and in JAX's `shard_map`. JAX's
-# `jit` computes on a sharded batch what one device would, which excludes 11, 13 and 14.
+# **Elsewhere:** mistakes 9 to 13 look the same in PyTorch, and in JAX's `shard_map`. JAX's `jit` computes on
+# a sharded batch what one device would, which excludes 11 to 13.
 #
 # Next: [Which-Algorithm](Which-Algorithm.ipynb), the end of part three.

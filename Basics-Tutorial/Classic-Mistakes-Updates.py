@@ -32,9 +32,11 @@
 #
 # ![A window of DOWNPOUR-Easy: the worker pulls w, makes T local steps, each at its moved copy w_k, and pushes lr·a once.](../docs/figures/window.svg)
 #
-# These mistakes need no second machine, so only the project has a cluster. Beside the digits there is
-# a bowl with one parameter, $\frac{1}{2}(w - 100)^2$, from `w` = 0. With `lr` = 0.1, right steps lead
-# to 10, 19, 27.1: a tenth of the distance each. (A folded cell defines the gradients of both.)
+# Only the project needs a cluster. Beside the digits there is a bowl with one parameter,
+# $\frac{1}{2}(w - 100)^2$, from `w` = 0. With `lr` = 0.1, right steps lead to 10, 19, 27.1: a tenth of
+# the distance each. (A folded cell defines both gradients.)
+#
+# **Notation:** `v`, `c`, `d`, `s`: one array of `w`, `w_k`, `g`, `a`; in mistake 8, `v`: velocity.
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
@@ -132,8 +134,8 @@ for lr in 0.02, 0.2:
 #
 # </details>
 #
-# **Fixed:** build a new gradient in each pass of the loop, at the moved `w_k`. A test looks at the
-# gradients of one window. On the bowl they must shrink by a tenth each.
+# **Fixed:** build a new gradient in each pass, at the moved `w_k`. A test looks at the gradients of one
+# window. On the bowl they must shrink by a tenth each.
 
 # %%
 for name, new in kinds.items():
@@ -310,13 +312,13 @@ assert abs(eamsgd(40, late_E=True) - eamsgd(40)).argmax() == 1  # widest after t
 assert np.allclose([eamsgd(1, late_E=True)[1], eamsgd(1)[1]], [27.9, 20.1], atol=0.05)
 
 # %% [markdown]
-# The late `E` is farthest from the equation after the very first push. **Fixed:** the equation, term by
+# The late `E` is farthest from the equation after the first push. **Fixed:** the equation, term by
 # term, with `w_k` and `w` read before either of them moves. A test compares a *single* update with the
 # equation.
 #
 # ## Data and runs that tell nothing
-# Another common slip: all T local steps use the *same mini-batch*. A quick demonstration does not show
-# it, because it feeds constant data: every pixel is 1, and every label is 0.
+# Another common slip: all T local steps use the *same mini-batch*. Constant data do not show it: here
+# every pixel is 1, and every label is 0.
 
 
 # %% jupyter={"source_hidden": true}
@@ -361,7 +363,7 @@ assert all(equal) and (runs[False, False][0][19:] > runs[False, True][0][19:]).m
 with tf.Graph().as_default(), tf.Session() as session:
     number = tf.placeholder(tf.int64, [])
     rows = session.make_callable(course.batch(x, np.arange(len(x)), number, size=8)[1], [number])
-    shares = [len(set(np.ravel([rows(i) for i in range(0, 1000, s)]))) / len(x) for s in (1, 10)]
+    shares = [len(set(np.ravel([rows(i) for i in range(0, 1000, j)]))) / len(x) for j in (1, 10)]
 assert shares[0] > 0.99 and round(100 * shares[1]) == 43
 
 # %% [markdown]
@@ -418,9 +420,9 @@ check_1(answer_1)
 # </details>
 
 # %% [markdown]
-# **2. A test that finds all.** ★★★ Write a test for the elastic step of EAMSGD that takes *one* step
-# and tells the right program from each of the three slips. Compute what must come out from the
-# equation, not with `eamsgd_step`.
+# **2. A test that finds all.** ★★★ Write a function that returns whether `step` is the elastic step of
+# EAMSGD, on a bowl with its minimum at 40: False for each of the three slips. Compute the right result
+# from the equation.
 #
 # <details><summary>Hint</summary>
 #
@@ -433,10 +435,15 @@ check_1(answer_1)
 @course.exercise
 def check_2(answer):
     """What is wrong in words, or None."""
+
+    def step(w, w_k, v):  # eamsgd_step has its minimum at 100, this one at 40
+        w, w_k, v = eamsgd_step(w + 60, w_k + 60, v, True, **slip)
+        return w - 60, w_k - 60, v
+
     for name, slip in variants.items():
-        verdict = answer(lambda w, w_k, v, slip=slip: eamsgd_step(w, w_k, v, True, **slip))
+        verdict = answer(step)
         if name == "the equation" and not verdict:
-            return "your test refuses the right step"
+            return "your test refuses the right step, whose minimum is at 40"
         if name != "the equation" and verdict:
             return "your test accepts a program with this slip: %s" % name
 
@@ -446,7 +453,7 @@ def check_2(answer):
 def answer_2(step):
     """Returns whether a step is right. step(w, w_k, v) gives the new w, w_k, v.
 
-    It is the last of T steps on the bowl, with lr = 0.15, delta = 0.9 and alpha = 0.3.
+    It is the last of T steps on this bowl, with lr = 0.15, delta = 0.9 and alpha = 0.3.
     """
     raise NotImplementedError
 
@@ -456,14 +463,13 @@ check_2(answer_2)
 # %% [markdown]
 # <details><summary>Solution</summary>
 #
-# With `v` = 0 the look-ahead is invisible. The elastic move keeps the sum `w + w_k`, with the late `E`
-# as well, so that law finds nothing. And `w` alone does not depend on `v`. So: a state in which all
-# three differ, and all three results.
+# With `v` = 0 the look-ahead is invisible. The late `E` does not change the sum `w + w_k`, and `w` alone
+# does not depend on `v`. So: a state in which all three differ, and all three results.
 #
 # ```python
 # def answer_2(step):
 #     E = 0.3 * (70 - 20)
-#     v = 0.9 * 5 - 0.15 * (70 + 0.9 * 5 - 100)
+#     v = 0.9 * 5 - 0.15 * (70 + 0.9 * 5 - 40)
 #     return np.allclose(step(20.0, 70.0, 5.0), [20 + E, 70 + v - E, v])
 #
 # assert check_2(answer_2)
@@ -515,7 +521,7 @@ with tf.Session(task.server.target, config=task.limits) as session:
 #
 # `E` and `g` are both taken at the `w_k` before that step. Write `answer_project`, which builds one
 # window. The check compares two windows of it with the equation, on a bowl; then it runs two
-# processes. How much of HogWild's traffic is left, for as many gradients?
+# processes. HogWild reads `w` and sends an update for each gradient: which share of this traffic is left?
 #
 # <details><summary>Hint</summary>
 #
@@ -654,21 +660,21 @@ check_project(answer_project)
 #     with tf.control_dependencies([ticket]):
 #         return tf.group(
 #             windows.assign_add(1),
-#             *[v.assign(c - lr * d - e) for v, c, d, e in zip(own, w_k, g, E)],
+#             *[o.assign(c - lr * d - e) for o, c, d, e in zip(own, w_k, g, E)],
 #             *[v.assign_add(e) for v, e in zip(w, E)],
 #         )
 #
 # assert check_project(answer_project)
 # ```
 #
-# A tenth is left: 100 windows read and send 2,410 parameters each, 482,000 in all, where HogWild's
+# A tenth: 100 windows read and send 2,410 parameters each, 482,000 in all, where HogWild's
 # 1,000 updates need 4.82 million.
 #
 # </details>
 #
 # **T local steps for a GPT.** [Your-Model](../Your-Model/) trains a small GPT under any script
-# here. `bash ../Your-Model/run.sh gpt.py AEASGD --local-steps 10` trains it with this repository's
-# AEASGD. Without arguments, `run.sh` takes [DiLoCo](../Further-Algorithms/DiLoCo/). Its two workers
+# here: under AEASGD by `bash ../Your-Model/run.sh gpt.py AEASGD --local-steps 10`. Without
+# arguments, `run.sh` takes [DiLoCo](../Further-Algorithms/DiLoCo/). Its two workers
 # wait for each other, and take T = 50 steps of AdamW (Adam with weight decay) between two messages.
 # After 50 windows, 59 s, a byte of unseen text cost 1.97 bits; a uniform guess costs 8. (One run,
 # on two cores.) With 137,216 parameters a worker pushed 27 MB; a push after each of its 2,500

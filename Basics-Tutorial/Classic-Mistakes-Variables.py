@@ -413,7 +413,7 @@ check_2(answer_2)
 # accuracy: 96.1%
 # ```
 #
-# `answer_project()` starts the cluster, waits for the worker, and returns what it printed.
+# `answer_project()` starts the cluster with `course.start`, and returns what the worker printed.
 #
 # <details><summary>Hint</summary>
 #
@@ -439,6 +439,7 @@ import re
 @course.exercise
 def check_project(answer):
     """What is wrong in words, or None."""
+    before = len(course.processes)
     printed = answer()
     if not isinstance(printed, str):
         return "return what the worker printed, the result of `course.finish`"
@@ -457,6 +458,11 @@ def check_project(answer):
         return "that is far more than w and lr * g: is the loss on a ps, or the data?"
     if float(accuracy[1]) < 95:
         return "fewer than 95% of the test digits are right: train longer"
+    started = {process.log.stem: process for process in course.processes[before:]}
+    if missing := {"ps-0", "ps-1", "worker-0"} - set(started):
+        return "your answer has not started " + ", ".join(sorted(missing))
+    if printed.strip() not in started["worker-0"].log.read_text():
+        return "the worker printed something else"
 
 
 # %%

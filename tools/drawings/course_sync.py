@@ -6,7 +6,7 @@ STAGES = (
     ("start", "all at one w", ("9  a worker that", "does not wait", "for the start")),
     ("data", "a mini-batch", ("10  shards of", "different sizes")),
     ("gradient", "at this w", ("11  statistics", "of one worker's", "data")),
-    ("mean", "of all", ("12  from anyone", "13  the sum", "14  other order")),
+    ("mean", "of all", ("12  the sum", "13  other order", "14  from anyone")),
     ("step", "then go on", ("15  a token", "too many", "16  an old count")),
 )
 
@@ -15,7 +15,7 @@ STAGES = (
 def mistakes_sync():
     """A synchronous step in five stages, and the mistakes of each. Start: a worker that does not
     wait. Data: shards of different sizes. Gradient: statistics of one worker's data. Mean:
-    gradients of anyone, the sum, another order. Step: a token too many, an old count."""
+    the sum, another order, gradients of anyone. Step: a token too many, an old count."""
     parts = [text(355, 24, "one synchronous step", "title")]
     parts += [rect(124, 34, 462, 76, "frame", 8)]
     for number, (name, words, mistakes) in enumerate(STAGES):

@@ -41,3 +41,18 @@ def answer_project():
 def answer_1(k, all_reduce, w):
     mine = sum(float(v.astype("float64").sum()) for v in w)
     return bool(all_reduce(k, abs(mine - all_reduce(k, mine))) < 1e-9)
+
+
+# %% project: one worker, and no process
+def answer_project():
+    made_by = 30 * [(0, 1)]
+    return one_worker(made_by), made_by, [(2, 0)]
+
+
+# %% project: worker 2 is not started
+def answer_project():
+    cluster = new_cluster(ps=1, worker=3)
+    tasks = ("ps", 0), ("worker", 0), ("worker", 1)
+    stop(*[start("server.py", cluster, *task) for task in tasks])
+    made_by = 30 * [(0, 1)]
+    return one_worker(made_by), made_by, [(2, 0)]

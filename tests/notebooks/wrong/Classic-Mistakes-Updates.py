@@ -10,7 +10,7 @@ answer_1 = 10, 11
 
 # %% 2: from rest the look-ahead is invisible
 def answer_2(step):
-    return np.allclose(step(0.0, 0.0, 0.0), [0, 15, 15])
+    return np.allclose(step(0.0, 0.0, 0.0), [0, 6, 6])
 
 
 # %% 2: a law that holds with each slip of E
@@ -22,6 +22,12 @@ def answer_2(step):
 # %% 2: w alone
 def answer_2(step):
     return np.isclose(step(20.0, 70.0, 5.0)[0], 35)
+
+
+# %% 2: the given step, not the equation
+def answer_2(step):
+    state = 20.0, 70.0, 5.0
+    return np.allclose(step(*state), eamsgd_step(*state, elastic=True))
 
 
 # %% project: E after the last step
