@@ -500,7 +500,7 @@ check_1(answer_1)
 # %% [markdown]
 # **2. Change it, and say why.** ★☆☆ At its best rate DynSGD ends ahead of HogWild in the cluster with
 # slow workers. Find a rate, the same for both, at which HogWild ends ahead: `train(UNEQUAL, [lr])`
-# gives the losses of the five models. The reason is a number: DynSGD's 300 shortened steps together are
+# gives the losses of the five models. Why? DynSGD's 300 shortened steps together are
 # as long as how many full ones?
 #
 # <details><summary>Hint</summary>
