@@ -365,8 +365,8 @@ check_1(answer_1)
 # </details>
 
 # %% [markdown]
-# **2. Half the bytes.** ★★☆ Push $lr \cdot g$ in a type of 2 bytes, such as `tf.bfloat16`, instead of
-# 4. The variables stay `float32`, so the ps must convert what it receives.
+# **2. Half the bytes.** ★★☆ Push $lr \cdot g$ in a type of 2 bytes, such as `tf.bfloat16`. The
+# variables stay `float32`, so the ps must convert what it receives.
 #
 # <details><summary>Hint</summary>
 #
@@ -425,8 +425,8 @@ check_2(answer_2)
 # assert check_2(answer_2)
 # ```
 #
-# bfloat16 keeps 8 significant bits: an error of 0.4% at most. float16 keeps 11, but rounds what is
-# below 3 · 10⁻⁸ to 0. [Compression](../Measurements/Compression/) measures much coarser numbers.
+# bfloat16 keeps 8 significant bits: an error of 0.4% at most. float16 keeps 11, but rounds tiny
+# numbers to 0. [Compression](../Measurements/Compression/) measures much coarser numbers.
 #
 # </details>
 

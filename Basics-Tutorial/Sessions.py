@@ -169,7 +169,7 @@ for name, session, ticket in 2 * [
 # </details>
 #
 # ## Step 3: the end, in three processes
-# A worker ends when there are no tickets left. A ps has no updates to make, and `server.join()`
+# A worker ends when no tickets are left. A ps has no updates to make, and `server.join()`
 # would wait for ever. So each worker reports that it is done: it puts a *token* into a `tf.FIFOQueue`
 # on the ps. Each task makes this queue in its own graph, and the same `shared_name` makes it one
 # queue. The ps looks from time to time how many tokens there are.

@@ -367,7 +367,7 @@ medians, best = table(losses)
 # Each doubling of the workers halves the best of these rates; on the bowl it about halves the largest.
 # With unequal workers DynSGD reaches the lower loss: the stale pushes forbid HogWild a large rate for
 # *all* pushes, and DynSGD shortens only those. But it does about as well as the fast worker alone, and
-# which is ahead differs from seed to seed. DynSGD limits the harm of pushes as stale as these; here the
+# the seed decides which is ahead. DynSGD limits the harm of pushes as stale as these; here the
 # work of the eight slow machines is worth nearly nothing.
 #
 # </details>
