@@ -197,10 +197,10 @@ print("mean %.2f, largest %d" % (staleness.mean(), staleness.max()))
 # <details><summary>Answer</summary>
 #
 # ```text
-# staleness 0:          39% of the pushes
-# staleness 1:          60% of the pushes
+# staleness 0:          37% of the pushes
+# staleness 1:          63% of the pushes
 # staleness 2 or more:   0%
-# mean 0.62, largest 7
+# mean 0.64, largest 2
 # ```
 #
 # Less: the other's push counts only if it falls between the first worker's pull and its ticket, and
@@ -396,10 +396,10 @@ print("asynchronous, mean staleness of each worker:", *["%.1f" % mean for mean i
 # <details><summary>Answer</summary>
 #
 # ```text
-#  82 gradients, loss 0.80: one machine
-#  68 gradients, loss 1.02: synchronous
-# 248 gradients, loss 0.33: asynchronous
-# asynchronous, mean staleness of each worker: 2.2 1.9 1.9 12.3
+#  96 gradients, loss 0.71: one machine
+#  68 gradients, loss 0.94: synchronous
+# 311 gradients, loss 0.27: asynchronous
+# asynchronous, mean staleness of each worker: 2.1 2.2 2.0 16.2
 # ```
 #
 # About 2.5 / 0.025 = 100 for one machine. A synchronous step takes as long as its slowest worker: about

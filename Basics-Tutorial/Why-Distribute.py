@@ -420,8 +420,8 @@ for name, result in results.items():
 # ```text
 #               parameters  examples per second     speed-up  efficiency  same result
 #                           one worker     two
-# digits              2410       58320   42035       0.72         36%  yes
-# convolutions        9898       23097   36271       1.57         79%  yes
+# digits              2410       24672   18875       0.77         38%  yes
+# convolutions        9898       11442   17549       1.53         77%  yes
 # ```
 #
 # One worker and two make the same steps, up to rounding, so only throughput counts. For the
