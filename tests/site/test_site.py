@@ -172,7 +172,10 @@ def test_explorables_fit(browser, site, width, scheme):
 
 
 def test_the_race(browser, site):
-    """By keyboard and touch: each button has another winner, and CV alone decides who learns."""
+    """By keyboard and touch: each button has another winner, and CV alone decides who learns.
+
+    Catches a winner that was only simulated for longer than others.
+    """
     with Tab(browser, site, reduced_motion="reduce", has_touch=True) as tab:
         tab.open("play/the-race.html")
         firsts = []
@@ -201,6 +204,9 @@ def test_the_race(browser, site):
         tab.page.goto(state)
         tab.ready()
         assert tab.page.inner_text(".play table") == table  # the address brings the same state back
+        tab.open("play/the-race.html#n=64&cv=1&rate=0.25")  # gossip is stopped after 4 s here
+        assert tab.page.inner_text(".verdict b").startswith("Undecided")
+        assert not tab.page.locator(".tracks .first").count()
 
 
 def test_the_puzzles(browser, site):
@@ -221,6 +227,9 @@ def test_the_puzzles(browser, site):
             tab.page.select_option("[name=point]", str(i))
             inside += "inside" in tab.page.inner_text(".picked")
         assert inside >= 27
+        tab.open("play/bytes-and-links.html#n=8&S=1000&B=10&T=2")  # all in one machine
+        verdict = tab.page.inner_text(".verdict")
+        assert "hierarchical" not in verdict and "2 local steps" in verdict
 
 
 def test_stills(browser, site):

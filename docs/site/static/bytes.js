@@ -71,14 +71,16 @@
     const left = narrow ? 0 : 238, right = 118, row = narrow ? 40 : 27, X = (s) => left
       + ((w - left - right) * Math.min(s, cap)) / cap;
     let out = `<defs><pattern id="more" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><path class="hatch" d="M0 0V5"/></pattern></defs>`;
+    const inOne = x.n > 1 && x.n <= x.inside, shown = (name) => escape(name) + (inOne && name === "hierarchical" ? ", all in one machine" : ""),
+      best = names.filter((name) => !inOne || name !== "hierarchical").reduce((a, b) => (all[b][1] < all[a][1] ? b : a));
     names.forEach((name, i) => {
       const [low, high] = all[name], y = i * row + (narrow ? 17 : 3);
-      out += `<g class="of-${OF[i + 1]}"><text x="${narrow ? 0 : left - 8}" y="${narrow ? y - 3 : y + 15}" text-anchor="${narrow ? "start" : "end"}">${escape(name)}</text>
+      out += `<g class="of-${OF[i + 1]}"><text x="${narrow ? 0 : left - 8}" y="${narrow ? y - 3 : y + 15}" text-anchor="${narrow ? "start" : "end"}">${shown(name)}</text>
         <rect class="computes" x="${left}" y="${y}" width="${X(x.c) - left}" height="18"/><rect class="fill" x="${X(x.c)}" y="${y}" width="${Math.max(0, X(low) - X(x.c))}" height="18"/>
         <rect fill="url(#more)" x="${X(low)}" y="${y}" width="${Math.max(0.5, X(high) - X(low))}" height="18"/></g><text x="${X(high) + 6}" y="${y + 14}">${high > cap ? "▸ " : ""}${low * 1.01 < high ? seconds(low) + "–" : ""}${seconds(high)}</text>`;
     });
     $(".steps").innerHTML = `<svg viewBox="0 0 ${w} ${names.length * row + 6}" width="${w}" height="${names.length * row + 6}" role="img" aria-label="Seconds of a step; the numbers are in the table.">${out}</svg>`;
-    const ring = all.ring, best = names.reduce((a, b) => (all[b][1] < all[a][1] ? b : a)), faster = x.n * x.c / ring[1];
+    const ring = all.ring, faster = x.n * x.c / ring[1];
     $(".verdict").innerHTML = x.n === 1 ? "<b>One worker sends nothing</b>, except to a parameter server." :
       `<b>A ring's step takes ${seconds(ring[0])} to ${seconds(ring[1])}, bounded by ${bound("ring", x)}.</b> ${round(x.n)} workers are ${faster < 1 ? "slower than one" : `${round(faster, 2)} times as fast as one`} where nothing overlaps.
       <b>What pays first: ${gains[0][0]}</b> (${round(gains[0][1])} times as fast), then ${gains[1][0]} (${round(gains[1][1])}). Least for a mini-batch: ${best}, ${seconds(all[best][1])}${/local|1\//.test(best) ? "; whether it learns as much is another question" : ""}.`;
@@ -107,7 +109,7 @@
         { of: "async", dots: "dot", points: POINTS.map((p, i) => [i, p.seconds / p.range[0],
           `${p.source}: ${p.case} (${p.mark})`]) }] });
     $(".scroll").innerHTML = Play.table(["scheme", "step, lowest", "highest", "speed-up", "bounded by", "how sure"],
-      names.map((name) => ({ first: name === best, cells: [escape(name), seconds(all[name][0]), seconds(all[name][1]),
+      names.map((name) => ({ first: name === best, cells: [shown(name), seconds(all[name][0]), seconds(all[name][1]),
       round((x.n * x.c) / all[name][1], 2) + "–" + round((x.n * x.c) / all[name][0], 2), bound(name, x), SURE[name]
         || (/local/.test(name) ? SURE.local : "assumed")] })), "The same numbers: a mini-batch of one worker.");
   }

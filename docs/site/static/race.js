@@ -10,7 +10,8 @@
     "One slow machine": { ...BASE, slow: 5 },
     "Slow network": { ...BASE, n: 32, ps: 100 } };
   const WHY = {
-    one: () => (state.n === 1 ? "There is nobody to wait for." : "Messages cost more than the others' help."),
+    one: () => (state.n === 1 ? "There is nobody to wait for." : state.ps ? "Messages cost more than the others' help."
+      : "At this rate the others' late gradients do more harm than good."),
     ring: () => "All finish at the same time, so nobody waits long, and a ring has no server to queue at.",
     sync: () => "All finish at the same time, so nobody waits long.",
     backup: () => `Each step goes on without the last ${M.backups(state.n)} of ${state.n} workers.`,
@@ -33,7 +34,7 @@
   };
   const state = { ...PRESETS["Random times"], pick: "" }, still = matchMedia("(prefers-reduced-motion: reduce)");
   const stats = (window.raceStats = { frames: [], slices: [], ready: 0 });
-  let results = {}, winner = null, chosen = false, clock = 1, started = 0, span = 1, pending = 0, run = null, shows = [];
+  let results = {}, winner = null, chosen = false, clock = 1, started = 0, span = 1, pending = 0, run = null, shows = [], open = false;
   const time = (r, x = r.reached) => (x < Infinity ? round(x) : r.stable ? "> " + round(r.seconds[r.seconds.length - 1], 2)
     : "never");
   const seconds = (r) => (r.reached < Infinity && r.high > r.low ? `${time(r)} (${time(r, r.low)}–${time(r, r.high)}) s` : time(r)
@@ -77,14 +78,18 @@
     channel.port2.postMessage(0);
   }
   function finished() {
-    winner = state.n === 1 ? "one" : M.ALGORITHMS.reduce((best, a) => (results[a].reached < results[best].reached ? a : best));
+    const sooner = (a, b) => results[a].reached < results[b].reached || (a === "async" && results[a].reached === results[b].reached);
+    winner = state.n === 1 ? "one" : M.ALGORITHMS.reduce((best, a) => (sooner(a, best) ? a : best));
     if (!chosen) state.pick = winner;
     const first = results[winner], close = equal().map((a) => NAMES[a]), { rows, said, page: from, state: { rate } } = measured(),
-      many = state.n.toLocaleString("en");
+      many = state.n.toLocaleString("en"), cut = M.ALGORITHMS.filter((a) => state.n > 1 && results[a].stable
+        && results[a].reached === Infinity && results[a].seconds[results[a].seconds.length - 1] < first.reached);
+    open = cut.length > 0;
     $(".verdict").innerHTML = first.reached === Infinity ? "<b>Nobody arrives.</b> Try another learning rate." :
-      `<b>${NAMES[winner]} wins in ${time(first)} s.</b> ${WHY[winner]()} ${close.length ? `<b>Almost equal</b> (ranges overlap): ${close.join(", ")}.` : ""}
+      `<b>${open ? "Undecided" : "First"}: ${NAMES[winner]}, after ${time(first)} s.</b> ${open
+        ? `Simulated for less, and not yet there: ${cut.map((a) => NAMES[a]).join(", ")}.` : WHY[winner]()} ${close.length ? `<b>Almost equal</b> (ranges overlap): ${close.join(", ")}.` : ""}
       ${state.n === 1 ? "" : winner === "ring" || winner === "sync" ? `Asynchronous workers wait ${percent(results.async.waits)} of their time.` : `Synchronous workers (ring) wait ${percent(results.ring.waits)} of their time.`}
-      ${results.one.reached > 1.05 * first.reached ? `${many} workers are ${round(results.one.reached / first.reached, 2)} times as fast as one.` : ""}`;
+      ${results.one.reached > 1.05 * first.reached && results.one.reached < Infinity ? `${many} workers are ${round(results.one.reached / first.reached, 2)} times as fast as one.` : ""}`;
     const stale = results.async.mean;
     $(".said").innerHTML = !from ? "" : `<a href="../Measurements/${from}/index.html">${from}</a> ${said}${!rate ? "" : ` Here: mean staleness ${round(stale)}; asynchronous workers ${
       results.async.reached < Infinity ? "learn" : "do not learn"}. Move CV from 0 to 1: the mean stays, the outcome does not.`}`;
@@ -119,7 +124,7 @@
     for (const [a, bar, text, row] of shows) {
       const r = results[a], share = first < Infinity ? Math.min(1, first / r.reached) : 0;
       bar.style.transform = `scaleX(${(clock * share).toFixed(4)})`;
-      row.classList.toggle("first", clock === 1 && a === winner && first < Infinity);
+      row.classList.toggle("first", clock === 1 && a === winner && first < Infinity && !open);
       if (text.value !== (clock === 1 ? seconds(r) : "")) text.value = clock === 1 ? seconds(r) : "";
     }
     for (const rect of page.querySelectorAll("clipPath rect")) rect.setAttribute("width", (clock * rect.dataset.w).toFixed(1));
@@ -204,6 +209,7 @@
     if (!t.matches("button")) return;
     if (t.matches(".again")) return winner && ([started, clock, stats.done] = [performance.now(), still.matches ? 1 : 0, 0],
       frame(started));
+    if (t.dataset.i) $(".verdict").scrollIntoView({ block: "nearest" });
     set({ ...BASE, pick: "", ...(t.dataset.i ? MEASURED.the_race[t.dataset.i].state : PRESETS[t.textContent]) }, t.dataset.i
       && MEASURED.the_race[t.dataset.i].state.pick ? "" : "preset");
   });

@@ -289,14 +289,14 @@
         [`1/${ratio} of the bytes, gathered`]: cost.between(c, cost.gather(n, S / ratio, B, a)),
       };
     },
-    firstToChange({ n, c, S, B, a = 0 }) { // how many times as fast the ring's step becomes, without overlap
+    firstToChange({ n, c, S, B, a = 0, T = 10, ratio = 100 }) { // how many times as fast the ring's step becomes, without overlap
       const now = c + cost.ring(n, S, B, a), ring = (...x) => cost.ring(...x);
       const changed = {
         "a link twice as fast": c + ring(n, S, 2 * B, a),
         "a tenth of the latency": c + ring(n, S, B, a / 10),
         "full overlap": cost.between(c, ring(n, S, B, a))[0],
-        "10 local steps": cost.local(c, ring(n, S, B, a), 10),
-        "1/100 of the bytes": c + ring(n, S / 100, B, a),
+        [`${T} local steps`]: cost.local(c, ring(n, S, B, a), T),
+        [`1/${ratio} of the bytes`]: c + ring(n, S / ratio, B, a),
         "halving and doubling": c + cost.halvingDoubling(n, S, B, a),
         "a worker twice as fast": c / 2 + ring(n, S, B, a),
       };
