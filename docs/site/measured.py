@@ -137,7 +137,7 @@ def compare(results):
         state = {"n": 8, **law(task), "ps": 0, "T": 8, "mean": mean}
         if rows:
             said = "measured the seconds in the table's last column, to 97% accuracy on digits, "
-            said += "another problem; there gossip and bounded staleness come later."
+            said += "another problem, so the order may differ."
             yield preset("Compare", name, state, rows, said)
 
 

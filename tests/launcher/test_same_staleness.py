@@ -6,12 +6,13 @@ Nothing trains here. As in test_measurements.py, a mistake can be put into a cop
 import functools
 import json
 import math
+import re
 import types
 
 import numpy as np
 import pytest
 from common import delays, drivers, examples, references
-from test_measurements import both_tests, cells, checks, figures, points, same
+from test_measurements import MEASUREMENTS, both_tests, cells, checks, figures, load, points, same
 
 DRIVER, THEORY = "Same-Staleness", "Measurements/Same-Staleness/theory.py"
 CHECKS, check = checks()
@@ -583,6 +584,20 @@ def check_the_waits(load, tmp_path):
     same("draws", next(delays.draws(0.0, 0.04, 1, 8, 3)), 0.04)
     first, second = (next(delays.draws(1.0, 0.01, 1, 8, seed)) for seed in (3, 103))
     same("draws", first != second, True)
+
+
+def test_the_brackets_on_the_page():
+    """Catches: ratios on the page that are not those of the results, or do not hold the law's."""
+    module, folder = load(DRIVER), MEASUREMENTS / "Same-Staleness"
+    results = json.loads((folder / "results.json").read_text())
+    text = " ".join((folder / "README.md").read_text().split())
+    laws, found = re.search(r"the ratios `([^`]*)`; .* them, with `([^`]*)`", text).groups()
+    for n, law, words in zip((2, 4, 8, 16), laws.split(", "), found.split(", "), strict=True):
+        brackets = [module.bracket(results[module.name_of(n, cv)]) for cv in (0.0, 1.0)]
+        (low, high), (least, most) = [map(module.rate_of, each) for each in brackets]
+        due = module.theory.mean_square(n) / module.theory.constant(n)
+        assert (law, words) == (f"{due:.1f}", f"{least / high:.1f}-{most / low:.1f}")
+        assert least / high < due < most / low
 
 
 # The tests of all checks -------------------------------------------------------------------------

@@ -191,7 +191,7 @@ QUESTIONS = (  # a question, and the two lines of the answer if it is yes
         "network: Local-SGD, DiLoCo",
     ),
     (
-        "Are just one or two slow at a time?",
+        "Is just one slow at a time?",
         "Synchronous-SGD with",
         "--backup-workers",
     ),

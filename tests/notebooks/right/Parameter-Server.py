@@ -11,9 +11,8 @@ def answer_2(variables, gradients):
 
 # %% 2: the other type of 2 bytes
 def answer_2(w, g):
-    updates = []
-    for v, d in zip(w, g):
-        short = tf.cast(lr * d, tf.float16)
+    def push(v, short):
         with tf.device(v.device):
-            updates.append(v.assign_sub(tf.cast(short, tf.float32)))
-    return updates
+            return v.assign_sub(tf.cast(short, tf.float32))
+
+    return [push(v, tf.cast(lr * d, tf.float16)) for v, d in zip(w, g)]
