@@ -289,7 +289,7 @@
         [`1/${ratio} of the bytes, gathered`]: cost.between(c, cost.gather(n, S / ratio, B, a)),
       };
     },
-        firstToChange({ n, c, S, B, a = 0, T = 10, ratio = 100 }) { // how many times as fast a ring's step becomes, unhidden
+    firstToChange({ n, c, S, B, a = 0, T = 10, ratio = 100 }) { // how many times as fast a ring's step becomes, unhidden
       const now = c + cost.ring(n, S, B, a), ring = (...x) => cost.ring(...x);
       const changed = {
         "a link twice as fast": c + ring(n, S, 2 * B, a),
