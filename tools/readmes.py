@@ -618,7 +618,7 @@ def plugged():
 
 NUMBERS = {  # words around a number on the front page: what the number is
     r"(\*\*)\d+( examples\*\*)": lambda: len(reading_order.examples()),
-    r"(They catch )\d+( mistakes)": planted_mistakes,
+    r"(They catch all )\d+( mistakes)": planted_mistakes,
     r"(\*\*)\d+( faults in real runs\*\*)": lambda: len(
         read_json(ROOT / "Operations" / "Fault-Tolerance" / "results.json")
     ),

@@ -198,7 +198,7 @@ TASKS = {
     "4 workers, 10 Mbit/s": Task(4, None, 0, [], 32, 10, None, None, 10, 10, LINK_ROWS),
     "4 workers, 100 Mbit/s": Task(4, None, 0, [], 32, 6, None, None, 100, 10, LINK_ROWS),
     "8 workers, CV 0.5": eight(0.5, SEVEN),
-    "8 workers, one slow": eight("one slow", SEVEN),
+    "8 workers, one slow": eight("one slow", [*SEVEN, "Synchronous-SGD --backup-workers 1"]),
     "8 workers, CV 0": eight(0.0, SEVEN),
     "8 workers, CV 0.25": eight(0.25, SEVEN),
     CONVOLUTION: Task(2, None, 0, CONVOLUTIONAL, 128, 4, None, None, None, 10, CONVOLUTION_ROWS),
@@ -735,14 +735,13 @@ def results_of(cases, flags):
 
 
 def rules(tasks):
-    """Returns a sentence with the numbers by which all is measured; the page may repeat them."""
+    """Returns the numbers by which all is measured, in a few words; the page may repeat them."""
     lengths = dict.fromkeys(f"{own.seconds:g} s" for own in tasks.values() if own.seconds)
     means = {own.mean for own in tasks.values()} - {0}
-    late = "".join(f"; a law of times adds {1000 * mean:g} ms to a gradient" for mean in means)
+    late = "".join(f"; a law adds {1000 * mean:g} ms" for mean in means)
     return (
-        f"Rules: target {drivers.TARGET:.0%}; rates move by a factor of "
-        f"{2 ** (search.LARGE / 2):.1f}, then of {2**0.5:.1f}; at most {search.MOST} runs of "
-        f"tuning; p < {verdict.LEVEL}; runs of {', '.join(lengths)}{late}."
+        f"Steps of {2 ** (search.LARGE / 2):.1f}, then {2**0.5:.1f}; p < {verdict.LEVEL}; "
+        f"{', '.join(lengths)}{late}."
     )
 
 

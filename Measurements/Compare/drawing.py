@@ -75,6 +75,7 @@ def seconds(results, tasks, rows, path, source):
     """Draws the seconds to the target of some rows, a panel for each task: {task: its title}."""
     there = tables.by_task(results)
     figure, panels = drivers.subplots(1.7 + 0.28 * len(rows), 1, len(tasks), squeeze=False)
+    lines = []
     for number, (axes, (task, title)) in enumerate(zip(panels[0], tasks.items())):
         shown = [(place, there[task].get(row)) for place, row in enumerate(rows)]
         shown = [(place, result) for place, result in shown if result and result["runs"]]
@@ -85,7 +86,8 @@ def seconds(results, tasks, rows, path, source):
         for place, result in shown:
             middle = tables.middle(result, verdict.SECONDS)
             if rows[place] == ONE and middle < math.inf:
-                axes.axvline(middle, color=PALETTE["one process"], lw=1, ls=":")
+                look = {"color": PALETTE["one process"], "lw": 1, "ls": ":"}
+                lines = [axes.axvline(middle, label="one process's median", **look)]
             dots(axes, place, result, PALETTE[family(rows[place])], edge)
         axes.set(xlim=(0, 1.16 * edge), ylim=(len(rows) - 0.4, -0.6))
         axes.set_title(title, size=11, loc="left")
@@ -101,7 +103,7 @@ def seconds(results, tasks, rows, path, source):
     legend += [Line2D([], [], color="k", marker="o", ls="", alpha=0.6, ms=4, label="a run")]
     legend += [Line2D([], [], color="k", marker="|", ls="", ms=12, mew=2.5, label="median")]
     legend += [Line2D([], [], color="k", marker="x", ls="", label="never (how many)")]
-    legend += [Line2D([], [], color=PALETTE["one process"], lw=1, ls=":", label="one process")]
+    legend += lines
     figure.legend(
         handles=legend,
         loc="outside lower center",

@@ -8,13 +8,14 @@ import functools
 import math
 import statistics
 
-import one_run
+import numpy as np
 import search
 from common import drivers, examples
 
 KEPT = ("updates", "examples", "waiting", "staleness_mean", "histogram", "gradient_seconds", "cv")
 KEPT += ("ps", "workers", "batch_size", "others")
 DIGITS = 4  # of a number that is kept
+LOOKS, LAST = 30, 3  # looks at a run; of which the mean counts
 
 
 def short(number):
@@ -27,21 +28,48 @@ def has_failed(run):
     return run["ended"] in (search.FAILED, search.DIVERGED) or run.get("test_loss") is None
 
 
-def kept(run, target):
+def looks(rows, what, length):
+    """Returns [(seconds, mean of the last LAST looks, number of the last test)] of a run.
+
+    Each run is looked at LOOKS times in its `length` seconds, so rows that test more often find a
+    target no sooner; and one lucky test is no arrival. A look sees the last test, if there is one.
+    length: None: until the last test.
+    """
+    length = length or rows["seconds"][-1]
+    moments = length * (np.arange(LOOKS) + 1) / LOOKS
+    places = np.searchsorted(rows["seconds"], moments + 1e-9, "right") - 1
+    values = np.array([np.nan, *rows[what]], float)[places + 1]
+    means = np.convolve(values, np.ones(LAST) / LAST, "valid")
+    after = slice(LAST - 1, None)
+    found = zip(moments[after].tolist(), means.tolist(), places[after].tolist())
+    return [look for look in found if np.isfinite(look[1])]
+
+
+def arrival(rows, target, length):
+    """Returns (seconds, number of the test, whether at once) of the first look at a target."""
+    what, number = target
+    found = looks(rows, what, length) if number is not None else []
+    for place, (at, mean, test) in enumerate(found):
+        if mean >= number - 1e-9 if what == "accuracy" else mean <= number + 1e-9:
+            return round(at, 3), test, place == 0
+    return None, None, False
+
+
+def kept(run, target, length=None):
     """Returns what is kept of a run that is reported. target: as in one_run.End.
 
-    first: whether already the first test found the target. A failure has found nothing.
+    length: as in looks(). first: whether already the first mean was at the target. A failure has
+    found nothing.
     """
     if has_failed(run):
         why = run.get("failed", run["ended"]).strip().splitlines()[-1][:200]
         return {"seed": run["seed"], "failed": why, "others": run.get("others")}
     rows = run["evaluations"]
-    at = one_run.reached(rows, target)
-    place = None if at is None else rows["seconds"].index(at)
+    at, place, first = arrival(rows, target, length)
     return {
         "seed": run["seed"],
         "reached": at,
-        "first": place == 0,
+        "first": first,
         "loss": run["test_loss"],
         "accuracy": run["test_accuracy"],
         "training": run["training_loss"],
@@ -61,18 +89,24 @@ def tries_of(case):
     ]
 
 
+def least(run, length):
+    """Returns the least mean of looks at the loss of a run; infinity of one that failed."""
+    if has_failed(run):
+        return math.inf
+    means = [mean for _, mean, _ in looks(run["evaluations"], "loss", length)]
+    return min(means, default=math.inf)
+
+
 def loss_to_reach(cases, task, alone, seeds):
-    """Returns the loss that one process reaches: the median of its runs' least ones.
+    """Returns the loss that one process reaches: the median of its runs' least means of looks.
 
     Of the better of the rows `alone`; None where none has all its runs.
     """
-    known = (cases.get(f"{task}: {name}", {"runs": []})["runs"] for name in alone)
+    known = [cases.get(f"{task}: {name}", {"runs": []}) for name in alone]
     medians = [
-        statistics.median(
-            math.inf if has_failed(run) else min(run["evaluations"]["loss"]) for run in runs
-        )
-        for runs in known
-        if len(runs) >= seeds
+        statistics.median(least(run, case.get("seconds")) for run in case["runs"])
+        for case in known
+        if len(case["runs"]) >= seeds
     ]
     best = min(medians, default=math.inf)
     return None if best == math.inf else best
@@ -102,7 +136,7 @@ def results_of(cases, seeds, target_of, searched):
             "most_others_of_tries": max(
                 (tried["others"] or 0 for tried in case["tries"]), default=0
             ),
-            "runs": [kept(run, target) for run in case["runs"][:seeds]],
+            "runs": [kept(run, target, case.get("seconds")) for run in case["runs"][:seeds]],
         }
     return results
 

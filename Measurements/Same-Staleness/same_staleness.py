@@ -534,7 +534,7 @@ def draw_pair(results, path, source):
         total = np.zeros(max(map(len, counts), default=1))
         for each in counts:
             total[: len(each)] += each
-        words = {0: "gradients take equally long", 1: "gradients take exponential times"}[cv]
+        words = {0: "gradient times equal", 1: "gradient times vary (exponential)"}[cv]
         late_by = value(runs, "staleness_mean", "{:.1f}")
         colour, label = f"C{number}", f"{words}: on average {late_by} updates late"
         late.stairs(total / max(1, total.sum()), color=colour, label=label, baseline=None)

@@ -399,7 +399,7 @@ def test_the_ratios_of_the_front_page():
         return f"{rates[0] / rates[1]:.1f}"
 
     for end, words in (
-        ("", "make {} and {} times the mini-batches of HogWild with one ps"),
+        ("", "process {} and {} times HogWild's mini-batches with one ps"),
         (", 4 workers", "four {} and {} times"),
     ):
         links = ("10 Mbit/s", "100 Mbit/s")

@@ -197,8 +197,8 @@ QUESTIONS = (  # a question, and the two lines of the answer if it is yes
     ),
     (
         "Do gradients cost far more than pulls?",
-        "HogWild; DynSGD if late",
-        "gradients break training",
+        "HogWild or Parameter-Server-",
+        "Strategy; if unstable, DynSGD",
     ),
 )
 
