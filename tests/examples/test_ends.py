@@ -9,13 +9,13 @@ from tfrun.runs.data import RunData
 
 BOUNDED = "Further-Algorithms/Bounded-Staleness/bounded_staleness.py"
 STEPS = 60
-# Of the copies: the last worker is slow, between its ticket and its push where it takes one, and
-# each wait for others that ends without them is told.
+# Of the copies: the last worker is slow, between its ticket and its push where it takes one, the
+# others are so slow that it takes part, and each wait for others that ends without them is told.
 SLOW = """
 def slowly(tensor):
     config = json.loads(os.environ["TF_CONFIG"])
     is_last = config["task"]["index"] == len(config["cluster"]["worker"]) - 1
-    wait = lambda x: (time.sleep(LATE * is_last), x)[1]
+    wait = lambda x: (time.sleep(LATE if is_last else EARLY), x)[1]
     return tf.ensure_shape(tf.numpy_function(wait, [tensor], tensor.dtype), tensor.shape)
 
 
@@ -46,8 +46,9 @@ def check_the_end(run, folder, changes=()):
     )
     seconds = "OPTIONAL_WAIT_SECONDS = %d"
     wait = (seconds % 30, seconds % support.patience(8))
-    late = 0.4 if ps == 2 else 0.1
-    begins = "def algorithm(", SLOW.lstrip().replace("LATE", str(late)) + "def algorithm("
+    late, early = ("0.4", "0.03") if ps == 2 else ("0.1", "0")
+    slowly = SLOW.lstrip().replace("LATE", late).replace("EARLY", early)
+    begins = "def algorithm(", slowly + "def algorithm("
     path.write_text(examples.replaced(text, [slow, (WAIT, TOLD), wait, begins]))
     with support.QuickCluster(ps=ps, tasks=ps + workers) as quick:
         flags = ["--steps", str(STEPS), *RUNS[run]]

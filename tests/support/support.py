@@ -447,6 +447,7 @@ class Zygote:
             "cwd": str(folder),
             "env": {"OUTPUT_DIR": "output", **env},
             "out": str(out),
+            "seconds": round(patience(60)),
         }
         print(json.dumps(order), file=self.stream, flush=True)
         self.stream.readline()  # its process id

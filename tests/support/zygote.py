@@ -5,8 +5,9 @@
 It forks for each connection, and there again for each run. That is safe because the process itself
 never starts TensorFlow's threads: it only imports it. A connection first reads the process id of
 what serves it; then it sends a line of JSON a run, and reads the process id of the run and its exit
-code. The line says {"argv", "cwd", "env"}, and has either "out", a file for the output, or three
-open files with it, "path" of modules and "cores". The run ends with the connection.
+code. The line says {"argv", "cwd", "env"}, and has either "out", a file for the output, with
+"seconds", the most that a run may take, or three open files with it, "path" of modules and "cores".
+The run ends with the connection.
 """
 
 import contextlib
@@ -35,12 +36,12 @@ def end_with_parent():
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1: PR_SET_PDEATHSIG
 
 
-def child(files, argv, cwd, env, out=None, path=None, cores=()):
+def child(files, argv, cwd, env, out=None, seconds=None, path=None, cores=()):
     """In the forked process: becomes `python argv...`, with its output in the file `out`."""
     end_with_parent()
     os.chdir(cwd)
     if out:
-        signal.alarm(60)
+        signal.alarm(seconds)
         for name in ("TF_CONFIG", "OUTPUT_DIR"):
             os.environ.pop(name, None)
         output = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
