@@ -29,7 +29,7 @@ RUNS = {  # (an example, its workers, its ps): flags
     ("Synchronous-SGD/synchronous_sgd.py", 3, 1): ["--backup-workers", "1"],
     ("Synchronous-SGD/synchronous_sgd_optimizer.py", 3, 1): ["--backup-workers", "1"],
     (BOUNDED, 3, 1): ["--max-lead", "2"],
-    ("SAGN/sagn.py", 2, 1): [],
+    ("SAGN/sagn.py", 2, 1): ["--local-steps", "2"],
     ("Further-Algorithms/Local-SGD/local_sgd.py", 3, 1): ["--local-steps", "2"],
     ("Further-Algorithms/DiLoCo/diloco.py", 2, 1): ["--local-steps", "2"],
 }
@@ -51,6 +51,7 @@ def check_the_end(run, folder, changes=()):
     begins = "def algorithm(", slowly + "def algorithm("
     path.write_text(examples.replaced(text, [slow, (WAIT, TOLD), wait, begins]))
     with support.QuickCluster(ps=ps, tasks=ps + workers) as quick:
+        quick.seconds = round(support.patience(40))
         flags = ["--steps", str(STEPS), *RUNS[run]]
         codes, output = quick.run(path, folder / "run", *flags, workers=workers)
     assert not any(codes), f"codes: {codes}\n{output}"

@@ -106,7 +106,7 @@ def run(script, problem, quick, directory):
     one = kind in ("single process", "coordinator") or "Distributed-Setup" in script.parts
     jobs = {"ps": int(kind.startswith(("parameter server", "coordinator")))}
     jobs["chief"] = int(kind == "coordinator")
-    with mock.patch.multiple(quick, **jobs):
+    with mock.patch.multiple(quick, **jobs, seconds=round(support.patience(60))):
         flags = flags_of(script, problem)
         codes, output = quick.run(path, directory, *flags, workers=1 if one else 2)
     assert not any(codes), output

@@ -439,15 +439,15 @@ class Zygote:
             self.process.kill()
             self.process.wait(timeout=10)
 
-    def run(self, script, flags, folder, **env):
-        """Runs a script to its end; returns the finished process, with its output as stderr."""
+    def run(self, script, flags, folder, seconds=60, **env):
+        """Runs a script, so long at most; returns the finished process, its output as stderr."""
         out = folder.with_suffix(".txt")
         order = {
             "argv": [str(folder / script), *flags],
             "cwd": str(folder),
             "env": {"OUTPUT_DIR": "output", **env},
             "out": str(out),
-            "seconds": round(patience(60)),
+            "seconds": seconds,
         }
         print(json.dumps(order), file=self.stream, flush=True)
         self.stream.readline()  # its process id
@@ -460,7 +460,7 @@ class QuickCluster:
 
     def __init__(self, ps=1, chief=0, tasks=3):
         self.ps, self.chief, self.tasks = ps, chief, tasks
-        self.evaluator = 0
+        self.evaluator, self.seconds = 0, 60  # seconds: that a run may take
 
     def __enter__(self):
         self.zygotes = [Zygote().__enter__() for _ in range(self.tasks)]
@@ -482,10 +482,10 @@ class QuickCluster:
             folder.mkdir(parents=True, exist_ok=True)
         with concurrent.futures.ThreadPoolExecutor(len(folders)) as pool:
             runs = [
-                pool.submit(zygote.run, script, flags, folder, **{**own, **env})
+                pool.submit(zygote.run, script, flags, folder, self.seconds, **{**own, **env})
                 for zygote, folder, own in zip(self.zygotes, folders, environments.values())
             ]
-            ended = [run.result(timeout=patience(70)) for run in runs]
+            ended = [run.result(timeout=patience(self.seconds + 10)) for run in runs]
         for s in held:
             s.close()
         return [p.returncode for p in ended], "\n".join(p.stderr for p in ended)
