@@ -36,7 +36,7 @@ MOST_TUNING = 0.3  # of a core that these may use while a setting is tried
 FINAL, AGAIN = 100, 200  # the first seed of the runs that are reported, and of the A/A row
 SEEDS, OWN_SEEDS = 5, 3  # runs at the best setting; of a problem of one's own
 OWN_SECONDS = 20  # of a run of such a problem
-START_SECONDS, LOCAL_SECONDS = 8, 30  # to start and to end a run; of one without seconds: guesses
+START_SECONDS, LOCAL_SECONDS = 8, 12  # to start and to end a run; of one without seconds: guesses
 USUAL_TRIES = (6, 9)  # of a search: so many, and so many for each knob
 WIDTH = 250  # of table.txt
 SLOW_NETWORK = examples.ROOT / "Measurements" / "Slow-Network"
@@ -178,7 +178,7 @@ DIGITS_ROWS = [ONE, f"{ONE}, 2 threads", "Distributed-Setup", "Multiple-GPUs-Sin
 DIGITS_ROWS += [name for name in ORDER[1:] if name not in SPECIAL] + ["HogWild, A/A"]
 ROUNDS = [
     f"{FURTHER}{example} --local-steps {T}"
-    for T in (1, 5, 20, 100, 500)
+    for T in (1, 10, 100)
     for example in ("Local-SGD", "Local-SGD --slow-momentum 0.5", "DiLoCo")
 ]
 DIGITS, CONVOLUTION, GPT = "digits", "convolution", "GPT"
@@ -203,8 +203,8 @@ TASKS = {
     "8 workers, CV 0.25": eight(0.25, SEVEN),
     CONVOLUTION: Task(2, None, 0, CONVOLUTIONAL, 128, 4, None, None, None, 10, CONVOLUTION_ROWS),
     DIGITS: Task(2, None, 0, [], 32, 1.5, None, None, None, 10, DIGITS_ROWS),
-    LOCAL: Task(8, None, 0, [], 32, None, 2000, None, None, None, ROUNDS),
-    STREAM: Task(8, None, 0, [one_run.ONE_PASS], 32, None, 1000, None, None, None, ROUNDS),
+    LOCAL: Task(8, None, 0, [], 32, None, 1000, None, None, None, ROUNDS),
+    STREAM: Task(8, None, 0, [one_run.ONE_PASS], 32, None, 500, None, None, None, ROUNDS),
 }
 TOGETHER_TASKS = [EQUAL, DIFFERENT]  # are measured row by row
 QUICK = [ONE, "HogWild", "Synchronous-SGD"]
@@ -354,7 +354,7 @@ def data_files(directory, streams):
 
 def stream(number):
     """Returns data that are seen once: a network at random tells the classes of random rows."""
-    random, rows = np.random.RandomState(number), 8 * 1000 * 32
+    random, rows = np.random.RandomState(number), 8 * 500 * 32
     teacher = np.random.RandomState(7)
     first, second = teacher.randn(64, 32) / 8, teacher.randn(32, 10) / 32**0.5
     x = random.randn(rows + one_run.ROWS, 64).astype("float32")
