@@ -425,7 +425,12 @@ MISTAKES = {
     (COORDINATOR, "losses"): {
         "a mini-batch for the next one, too": [("+ k, number]", "+ k, number // 2]")]
     },
-    (COORDINATOR, "masks"): {"all have the same": [("v + k if seed", "v + 0 * k if seed")]},
+    (COORDINATOR, "masks"): {
+        "all have the same": [
+            ("v + k if seed", "v + 0 * k if seed"),
+            ("v.assign(new - k if seed else new)", "v.assign(new)"),
+        ]
+    },
     (COORDINATOR, "count"): {
         "the state does not move": [("v.assign(new - k if seed else new)", "v.assign(v)")]
     },
