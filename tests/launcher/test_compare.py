@@ -366,7 +366,7 @@ MISTAKES["what_is_kept", "(run|first|never|failed|loss)", REPORT] = {
     "the first look unmarked": [("test, place == 0", "test, place == -1")],
     "one lucky test": [("LOOKS, LAST = 30, 3", "LOOKS, LAST = 30, 1")],
     "a look at each test": [("LOOKS, LAST = 30, 3", "LOOKS, LAST = 40, 3")],
-    "the next test": [('"right") - 1', '"left")')],
+    "the test before": [('"right") - 1', '"right") - 2')],
     "all examples": [
         ('else rows["examples"][place]', 'else rows["examples"][-1]'),
     ],
