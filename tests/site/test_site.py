@@ -313,13 +313,13 @@ def test_presets_of_compare():
     assert [equal["state"][key] for key in ("n", "cv", "slow", "mean")] == [8, 0.1, 1, 34.0]
     assert equal["rows"] == {
         "one": "97% never",
-        "async": "staleness 6.9, 97% in 3 s",
+        "async": "staleness 6.9, 97% in 3.4 s",
         "sync": "97% never",
         "local": "staleness 6.9, 97% never",
-        "bounded": "staleness 6.9, 97% in 5 s",
+        "bounded": "staleness 6.9, 97% in 5.4 s",
         "dynsgd": "97% never",
     }
-    assert different["rows"] == {"async": "staleness 6.9, 97% in ≤ 1 s"}
+    assert different["rows"] == {"async": "staleness 6.9, 97% in ≤ 1.4 s"}
     some = {name: rows for name, rows in ARRIVING.items() if "CV 1" not in name}
     assert [each["name"] for each in measured.compare(compared(some))] == [
         "8 workers, steady times"
