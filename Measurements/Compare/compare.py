@@ -555,7 +555,7 @@ def result_in_words(found):
     loss = found.get("test_loss")
     loss = "none" if loss is None else f"{loss:.3f}"
     return (
-        f"{found['ended']}, at the target {after}, loss {loss}, "
+        f"{found['ended']}, first at the target {after}, loss {loss}, "
         f"CV {found.get('cv')}, staleness {found.get('staleness_mean')}, "
         f"took {found['took']:.0f} s, others {found['others']:.0%}"
     )

@@ -1,7 +1,7 @@
 """The tables of Compare: all columns as text, and a few in Markdown for its page.
 
 In every median a run that failed or never arrived is later, and its loss higher, than any other. A
-time has "≤" where already the first test found the target.
+time has "≤" where already the first mean of looks was at the target.
 """
 
 import math

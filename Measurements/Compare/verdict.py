@@ -52,7 +52,7 @@ def rows_of(results, task):
 def values(result, what, least=False):
     """Returns what each run has found: its seconds, or its loss; infinity of one that has not.
 
-    least: a target that was found by the first test counts as found at once.
+    least: a target that the first mean of looks has found counts as found at once.
     """
     found = []
     for run in result["runs"]:
