@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 
+import gpu
 import numpy as np
 from common import drivers, examples, idle, pages
 
@@ -303,6 +304,7 @@ def main():
     parser.number("--rounds", 5, "in which each program runs once")
     parser.add_argument("--quick", action="store_true", help="one round, the smaller model only")
     parser.add_argument("--forms", action="store_true", help="the forms of the peers instead")
+    parser.add_argument("--gpu", action="store_true", help="examples on a GPU and a CPU instead")
     parser.redraw(__file__)
     programs = [*EXAMPLES, *OTHERS, TWICE, START_UP, IMPORT]
     if not importlib.util.find_spec("torch"):
@@ -310,6 +312,8 @@ def main():
     flags, cases = parser.only([(name,) for name in programs])
     if flags.forms:
         return measure_forms([name for (name,) in cases if name in OTHERS], flags)
+    if flags.gpu:
+        return gpu.measure(flags, versions())
 
     def measure_all(console, directory):
         models = list(MODELS)[:1] if flags.quick else list(MODELS)

@@ -14,6 +14,7 @@ import tempfile
 from common import drivers, examples, references
 
 os.environ.update(TF_CPP_MIN_LOG_LEVEL="2", TF_ENABLE_ONEDNN_OPTS="0")  # so that it starts quietly
+os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # a GPU's memory is for the examples
 import numpy as np
 import tensorflow as tf
 

@@ -141,6 +141,7 @@ PAGE_TABLES = {  # a table that a page shows: its script, and how that one makes
     ),
     "retries.txt": ("Parameter-Server-Strategy/retries.py", of("retries.json")),
     "forms.txt": (FORMS, of("forms.json", "forms_table")),
+    "gpu.txt": ("Measurements/Benchmarks/gpu.py", of("gpu.json")),
     "start_up.txt": ("Beyond-One-Machine/start_up.py", of("start_up.json")),
     "kills.txt": ("Beyond-One-Machine/Spark-Cluster/kills.py", of("kills.json")),
     "measured.txt": (EXPERIMENTS + "measure.py", of("measured.json")),
@@ -611,6 +612,45 @@ MISTAKES["what_benchmarks_run", "(start|HogWild.*|ratios|drawn|peer)", "Benchmar
     "a median of another pair": [
         ("axes.plot(statistics.median(values), height", "axes.plot(values[0], height")
     ],
+}
+
+
+GPU = "Measurements/Benchmarks/gpu.py"
+
+
+@check
+def check_what_runs_on_a_gpu(load, tmp_path):
+    """Each place with its device and steps; the rate of the second half of all workers' updates."""
+    module, commands = load(GPU), []
+
+    def run(command, directory, **environment):
+        commands.append((list(map(str, command)), environment))
+        for task in ("worker-0", "worker-1"):  # slow at first: 3.2 s; then 32 images in 0.1 s
+            times = [100, 102, 103, 103.1, 103.2, 103.3]
+            rows = [made_run.push(time, step) for step, time in enumerate(times)]
+            made_run.metrics(directory, task, *rows)
+
+    module.drivers.run = run
+    found = {place: module.rate(*module.CASES[2], place, tmp_path) for place in module.PLACES}
+    same("rate", found, {place: 5 * 32 / 0.2 for place in module.PLACES})
+    steps = [words[words.index("--steps") + 1] for words, _ in commands]
+    same("steps", steps, ["300", "40"])
+    hidden = [environment.get("CUDA_VISIBLE_DEVICES") for _, environment in commands]
+    same("devices", hidden, [None, "-1"])
+    rates = {f"{t}; {p}; {place}": [] for t, p in module.CASES for place in module.PLACES}
+    rates |= {f"{'; '.join(module.CASES[0])}; {place}": [3.0, 4] for place in module.PLACES}
+    rates[f"{'; '.join(module.CASES[0])}; GPU"] = [6.0, 2]
+    row = module.table({"rates": rates, "about": ""}).splitlines()[2]
+    same("ratio", row.split(" | ")[-1], "1.25 (0.50-2.00) |")
+
+
+MISTAKES["what_runs_on_a_gpu", "(rate|steps|devices|ratio)", GPU] = {
+    "the start counts": [("rows[len(rows) // 2 :]", "rows")],
+    "an update more": [("in later[1:]", "in later")],
+    "one worker": [("drivers.pushes(folder)", 'drivers.pushes(folder, "worker-0")')],
+    "a GPU on both sides": [("folder, **PLACES[place])", "folder)")],
+    "the other's steps": [("list(PLACES).index(place)", "0")],
+    "the other way round": [("gpu / processor for", "processor / gpu for")],
 }
 
 

@@ -1,0 +1,91 @@
+"""Benchmarks on a GPU: each example beside itself on the processor of the same machine, by turns.
+
+Kind:          library
+Run:           bash run.sh --gpu
+"""
+
+import json
+import pathlib
+import sys
+import tempfile
+
+from common import drivers, examples, idle, pages
+from tfrun.launch.cluster import gpus, nvidia_smi
+
+PLACES = {"GPU": {}, "processor": {"CUDA_VISIBLE_DEVICES": "-1"}}
+# A task: (its problem file or None, mini-batch, steps on a GPU, steps on a processor).
+TASKS = {
+    "digits, 32 images": (None, 32, 4000, 4000),
+    "GPT, 32 windows": ("Your-Model/gpt.py", 32, 1000, 200),
+    "GPT, 1,024 windows": ("Your-Model/gpt.py", 1024, 300, 40),
+}
+ONE, TWO, PS = ["--workers", "1"], ["--workers", "2"], ["--ps", "1", "--workers", "2"]
+TOWERS = "Multiple-GPUs-Single-Machine"
+# A program: (its script below the project, tfrun's flags, its own). Two workers share one GPU.
+PROGRAMS = {
+    "one process": ("Non-Distributed-Setup/non_distributed_setup.py", ONE),
+    "towers, one device": (f"{TOWERS}/multiple_gpus_single_machine.py", ONE, "--devices", 1),
+    "MirroredStrategy, one device": (
+        *(f"{TOWERS}/multiple_gpus_single_machine_mirrored.py", ONE),
+        *("--devices", 1),
+    ),
+    "Collective-AllReduce, 1 worker": ("Collective-AllReduce/collective_allreduce.py", ONE),
+    "Collective-AllReduce, 2 workers": ("Collective-AllReduce/collective_allreduce.py", TWO),
+    "HogWild, 2 workers": ("HogWild/hogwild.py", PS),
+}
+ALONE, LAST = "one process", list(TASKS)[-1]
+CASES = [*((task, ALONE) for task in TASKS), *((LAST, name) for name in PROGRAMS if name != ALONE)]
+
+
+def rate(task, program, place, folder):
+    """Returns the examples per second of all workers, in the second half of a run's updates."""
+    script, cluster, *more = PROGRAMS[program]
+    problem, batch_size, *steps = TASKS[task]
+    steps = steps[list(PLACES).index(place)]
+    command = ["tfrun", *(["--problem", examples.ROOT / problem] if problem else []), *cluster]
+    more += ["--steps", steps, "--checkpoint-steps", steps, "--batch-size", batch_size]
+    more += ["--learning-rate", 0.01]
+    drivers.run([*command, "--", examples.ROOT / script, *more], folder, **PLACES[place])
+    rows = drivers.pushes(folder)
+    later = rows[len(rows) // 2 :]
+    seconds = later[-1]["push_time"] - later[0]["push_time"]
+    return sum(row["examples"] for row in later[1:]) / seconds
+
+
+def table(found):
+    """Returns the table of the page: examples per second in each place, and their ratio."""
+    rows = []
+    for task, program in CASES:
+        rates = [found["rates"][f"{task}; {program}; {place}"] for place in PLACES]
+        ratios = [gpu / processor for gpu, processor in zip(*rates)]
+        values = [drivers.spread(each, "{:,.0f}") for each in rates]
+        rows.append([task, program, *values, drivers.spread(ratios, "{:.2f}")])
+    return pages.table(["task", "program", *PLACES, "ratio"], rows, found["about"])
+
+
+def measure(flags, setting):
+    """Measures all programs, --rounds times; leaves gpu.json and gpu.txt.
+
+    setting: the versions. Ends with a line if there is no GPU. A second call goes on.
+    """
+    if not gpus():
+        sys.exit("benchmarks: there is no GPU: nvidia-smi lists none")
+    directory, others = drivers.output_directory("Benchmarks"), idle.wait(flags.anyway)
+    plan = [
+        (f"{task}; {program}; {place}", task, program, place)
+        for task, program in CASES
+        for place in PLACES
+    ]
+
+    def one(case, _):
+        with tempfile.TemporaryDirectory() as folder:
+            return rate(*case[1:], pathlib.Path(folder))
+
+    kept = directory / "measured-gpu.json"
+    rates = drivers.by_turns(drivers.table_console(120), plan, flags.rounds, one, kept)
+    name = ", ".join(nvidia_smi("--query-gpu=name,driver_version", "--format=csv,noheader"))
+    about = f"{name}; {drivers.setting(*setting)}; {idle.words(others.share())}"
+    found = {"rates": rates, "about": about}
+    (directory / "gpu.json").write_text(json.dumps(found, indent=1) + "\n")
+    pages.leave(directory / "gpu.txt", table(found))
+    print(f"gpu.txt is in {directory}")
