@@ -619,7 +619,7 @@ def plugged():
 NUMBERS = {  # words around a number on the front page: what the number is
     r"(\*\*)\d+( examples\*\*)": lambda: len(reading_order.examples()),
     r"(They catch all )\d+( mistakes)": planted_mistakes,
-    r"(\*\*)\d+( faults in real runs\*\*)": lambda: len(
+    r"(\*\*)\d+( faults\*\*)": lambda: len(
         read_json(ROOT / "Operations" / "Fault-Tolerance" / "results.json")
     ),
     r"( has )\d+( notebooks)": lambda: len(tracked("*.ipynb")),

@@ -13,19 +13,19 @@ from common import drivers, examples, idle, pages
 from tfrun.launch.cluster import gpus, nvidia_smi
 
 PLACES = {"GPU": {}, "processor": {"CUDA_VISIBLE_DEVICES": "-1"}}
-# A task: (its problem file or None, mini-batch, steps on a GPU, steps on a processor).
+# A task, mini-batch: (its problem file or None, mini-batch, steps on a GPU, on a processor).
 TASKS = {
-    "digits, 32 images": (None, 32, 4000, 4000),
-    "GPT, 32 windows": ("Your-Model/gpt.py", 32, 1000, 200),
-    "GPT, 1,024 windows": ("Your-Model/gpt.py", 1024, 300, 40),
+    "digits, 32": (None, 32, 4000, 4000),
+    "GPT, 32": ("Your-Model/gpt.py", 32, 1000, 200),
+    "GPT, 1,024": ("Your-Model/gpt.py", 1024, 300, 40),
 }
 ONE, TWO, PS = ["--workers", "1"], ["--workers", "2"], ["--ps", "1", "--workers", "2"]
 TOWERS = "Multiple-GPUs-Single-Machine"
 # A program: (its script below the project, tfrun's flags, its own). Two workers share one GPU.
 PROGRAMS = {
     "one process": ("Non-Distributed-Setup/non_distributed_setup.py", ONE),
-    "towers, one device": (f"{TOWERS}/multiple_gpus_single_machine.py", ONE, "--devices", 1),
-    "MirroredStrategy, one device": (
+    "towers": (f"{TOWERS}/multiple_gpus_single_machine.py", ONE, "--devices", 1),
+    "MirroredStrategy": (
         *(f"{TOWERS}/multiple_gpus_single_machine_mirrored.py", ONE),
         *("--devices", 1),
     ),

@@ -64,9 +64,9 @@ SERVER_RATE = (SERVER_RATE, '    ("server-rate", 0.1, "of the common step"),\n' 
 
 # example: its folder and own flags. changes: of its script. more: knobs that these add.
 # follows, setting: a row that is not tuned: setting(results of the row that it follows) returns
-# the words of its flags. first: its first seed.
-Row = collections.namedtuple("Row", "example changes more follows setting first")
-Row.__new__.__defaults__ = ((), (), None, None, FINAL)
+# the words of its flags. first: its first seed. workers: None: as many as the task has.
+Row = collections.namedtuple("Row", "example changes more follows setting first workers")
+Row.__new__.__defaults__ = ((), (), None, None, FINAL, None)
 
 
 def words_of(result):
@@ -101,6 +101,7 @@ def good(result):
 
 ALONE = tables.ALONE
 ASYNC = FURTHER + "Async-Local-SGD"
+ADAMW = FURTHER + "DiLoCo, one worker, 2 threads"  # whose common step takes what AdamW has found
 ADAG_MEAN = "flags.learning_rate * s / flags.local_steps"
 SAGN_MEAN = "flags.learning_rate * tf.add_n(slot) / n"
 # DC-ASGD-a (Zheng et al. 2017): lambda / sqrt(a running mean of the gradient's square).
@@ -137,6 +138,11 @@ SPECIAL = {
     ),
     "Parameter-Server-Strategy, one a closure": Row("Parameter-Server-Strategy --closure-steps 1"),
     FURTHER + "DiLoCo, no outer momentum": Row(FURTHER + "DiLoCo --outer-momentum 1e-06"),
+    ADAMW: Row(
+        f"{FURTHER}DiLoCo --local-steps 10 --outer-rate 1 --outer-momentum 1e-06",
+        (TWO_THREADS,),
+        workers=1,
+    ),
 }
 
 
@@ -171,7 +177,7 @@ CONVOLUTION_ROWS = [ONE, f"{ONE}, 2 threads", "HogWild --batch-size 64"]
 CONVOLUTION_ROWS += [f"{name} --batch-size 64" for name in ("Synchronous-SGD", "Ring-AllReduce")]
 CONVOLUTION_ROWS += [FURTHER + "Local-SGD --batch-size 64", "HogWild", "Ring-AllReduce"]
 GPT_ROWS = [ONE, f"{ONE}, 2 threads", "HogWild", "Ring-AllReduce", FURTHER + "Local-SGD"]
-GPT_ROWS += [FURTHER + "DiLoCo"]
+GPT_ROWS += [FURTHER + "DiLoCo", ADAMW]
 LINK_ROWS = [ONE, "HogWild", "Ring-AllReduce", FURTHER + "Local-SGD", "ADAG"]
 LINK_ROWS += [FURTHER + "Compressed-AllReduce"]
 DIGITS_ROWS = [ONE, f"{ONE}, 2 threads", "Distributed-Setup", "Multiple-GPUs-Single-Machine"]
@@ -258,9 +264,14 @@ def jobs_of(folder, workers):
     return jobs
 
 
+def jobs(task, name):
+    """Returns {job: tasks} of a row in a task."""
+    return jobs_of(folder_of(name), row_of(name).workers or task.workers)
+
+
 def workers_of(task, name):
     """Returns how many workers a row has in a task."""
-    return jobs_of(folder_of(name), task.workers)["worker"]
+    return jobs(task, name)["worker"]
 
 
 def has(folder, flag):
@@ -425,7 +436,7 @@ class Measurement:
             hosts = self.hosts if own.link else None
         return one_run.Start(
             examples.main_script(folder),
-            jobs_of(folder, own.workers),
+            jobs(own, name),
             more,
             changes,
             own.problem,

@@ -1,4 +1,4 @@
-"""Which of two rows of Compare is sooner, or has the lower loss, or whether nothing separates them.
+"""Which of two rows of Compare is sooner at its target or at a loss, or whether nothing tells.
 
 One is sooner than another if two things hold. An exact two-sided rank test (Mann-Whitney, over all
 ways to divide the runs in two) separates their seconds to the target with p below 0.01; a run that
@@ -11,7 +11,8 @@ With five runs of each, p is below 0.01 only if every run of one is before every
 A page says such a thing beside a mark, which a test holds to the committed results:
     <!-- sooner: 8 workers, CV 1: HogWild / Synchronous-SGD; Local-SGD -->
     <!-- not separable: 8 workers, CV 0.1: HogWild / Ring-AllReduce -->
-The marks `lower loss` and `loss not separable` say the same of the test loss at the end.
+    <!-- sooner to a loss of 0.3: 8 workers, CV 1: Non-Distributed-Setup / Synchronous-SGD -->
+The last one compares the seconds to that test loss, found as those to the target are.
 
     python verdict.py "8 workers, CV 1: HogWild / Synchronous-SGD"    what results.json says
 """
@@ -23,19 +24,17 @@ import pathlib
 import re
 import statistics
 
+import report
 from common import drivers
 
 LEVEL = 0.01  # p of a difference is below it
 AGAIN = ", A/A"  # behind the name of a row that was measured a second time
 FURTHER = "Further-Algorithms/"
 SECONDS, LOSS = "reached", "loss"
-MARKS = {  # a mark: (what is compared, whether the first is less; None: nothing separates them)
-    "sooner": (SECONDS, True),
-    "not separable": (SECONDS, None),
-    "lower loss": (LOSS, True),
-    "loss not separable": (LOSS, None),
-}
-MARK = re.compile(rf"<!-- ({'|'.join(MARKS)}): ([^:]+): (.+?) / (.+?) -->")
+MARKS = {"sooner": True, "not separable": None}  # a mark: whether the first is; None: neither
+MARK = re.compile(
+    rf"<!-- ({'|'.join(MARKS)})(?: to a loss of ([\d.]+))?: ([^:]+): (.+?) / (.+?) -->"
+)
 
 
 def plain(row):
@@ -50,15 +49,19 @@ def rows_of(results, task):
 
 
 def values(result, what, least=False):
-    """Returns what each run has found: its seconds, or its loss; infinity of one that has not.
+    """Returns what each run has found; infinity of one that has not.
 
-    least: a target that the first mean of looks has found counts as found at once.
+    what: the name of a number, such as SECONDS; or a test loss: the seconds to it. least: what the
+    first mean of looks has found counts as found at once.
     """
     found = []
     for run in result["runs"]:
-        value = run.get(what)
+        value, first = run.get(what), what == SECONDS and run.get("first")
+        if isinstance(what, float) and "curve" in run:
+            rows = dict(zip(("seconds", "loss"), run["curve"]))
+            value, _, first = report.arrival(rows, ("loss", what), result["seconds"])
         value = math.inf if value is None else value
-        found.append(0.0 if least and what == SECONDS and run.get("first") else value)
+        found.append(0.0 if least and first else value)
     return found
 
 
@@ -102,7 +105,7 @@ def noise(results, task, what):
 
 
 def is_less(results, task, one, other, what=SECONDS):
-    """Returns whether one row of a task is sooner than another, or has the lower loss."""
+    """Returns whether one row of a task is sooner than another, or its number is less."""
     rows, floor = rows_of(results, task), noise(results, task, what)
     ones, others = values(rows[plain(one)], what), values(rows[plain(other)], what, least=True)
     middle, later = statistics.median(ones), statistics.median(others)
@@ -118,21 +121,23 @@ def verdict(results, task, one, other, what=SECONDS):
     return False if is_less(results, task, other, one, what) else None
 
 
-def fault(results, mark, task, one, others):
-    """Returns a sentence if the results do not say what a mark says; None if they do."""
+def fault(results, mark, loss, task, one, others):
+    """Returns a sentence if the results do not say what a mark says; None if they do.
+
+    loss: to which test loss, in digits; "" for the target of the task.
+    """
     rows, others = rows_of(results, task), others.split("; ")
     if missing := [row for row in (one, *others) if plain(row) not in rows]:
         return f"the results have no row {missing[0]} of the task {task}"
-    what, due = MARKS[mark]
+    what = float(loss) if loss else SECONDS
     for other in others:
         found = verdict(results, task, one, other, what)
-        if found is due:
+        if found is MARKS[mark]:
             continue
         if found is None:
             return f"{task}: {one} and {other} are not separable"
         less, more = (one, other) if found else (other, one)
-        words = "is sooner" if what == SECONDS else "has a lower loss"
-        return f"{task}: {less} {words} than {more}"
+        return f"{task}: {less} is sooner than {more}"
 
 
 def in_words(results, task, one, other, what):
@@ -149,8 +154,10 @@ def in_words(results, task, one, other, what):
 def main():
     parser = drivers.Parser(__doc__)
     parser.add_argument("pair", help='"TASK: ROW / ROW"')
-    pair = parser.parse_args().pair
-    known = re.fullmatch(r"(.+?): (.+) / (.+)", pair)
+    words = "to this test loss, not to the target"
+    parser.add_argument("--loss", type=drivers.positive(float), help=words)
+    flags = parser.parse_args()
+    known = re.fullmatch(r"(.+?): (.+) / (.+)", flags.pair)
     path = pathlib.Path(__file__).with_name("results.json")
     if not known or not path.exists():
         parser.error('write "TASK: ROW / ROW"' if path.exists() else f"there is no {path}")
@@ -158,8 +165,7 @@ def main():
     rows = rows_of(results, known[1])
     if missing := [row for row in known.groups()[1:] if plain(row) not in rows]:
         parser.error(f"the results have no row {missing[0]} of the task {known[1]}")
-    print("sooner:", in_words(results, *known.groups(), SECONDS))
-    print("lower loss:", in_words(results, *known.groups(), LOSS))
+    print("sooner:", in_words(results, *known.groups(), flags.loss or SECONDS))
 
 
 if __name__ == "__main__":

@@ -545,6 +545,14 @@ def in_task(task, **rows):
     return {f"{task}: {names.get(name, name)}": found for name, found in rows.items()}
 
 
+def falling(seconds):
+    """Returns a row whose runs never arrive; their losses fall from 1.0 to 0.1 at these seconds."""
+    found = result([None] * len(seconds))
+    for run, at in zip(found["runs"], seconds):
+        run["curve"] = [[0.2, at + 0.1], [1.0, 0.1]] if at > 0.2 else [[0.2], [0.1]]
+    return found
+
+
 SOON, LATER = [2.0, 2.1, 2.2, 2.3, 2.4], [3.0, 3.1, 3.2, 3.3, 3.4]
 
 
@@ -582,7 +590,14 @@ def check_the_verdict(load, tmp_path):
     early = {**results, **in_task("t", A=result([0.4] * 5), SAGN=result([0.5] * 5))}
     early["t: HogWild, A/A"] = early["t: HogWild"]
     same("first", said("HogWild", "SAGN", early), None)
-    same("loss", module.verdict(results, "t", "HogWild", "SAGN", module.LOSS), None)
+    # To a loss: three looks, each 0.2 s later, must have seen it.
+    falls = in_task("t", A=falling([1.0, 1.2, 1.0, 1.0, 1.0]), SAGN=falling([2.0] * 5))
+    falls["t: HogWild, A/A"] = falls["t: HogWild"]
+    same("loss", module.values(falls["t: HogWild"], 0.15), [1.6, 1.8, 1.6, 1.6, 1.6])
+    same("loss", module.values(result(["x"]), 0.15), [math.inf])
+    same("loss", module.verdict(falls, "t", "HogWild", "SAGN", 0.15), True)
+    same("loss", [said("HogWild", "SAGN", falls)], [None])
+    same("first", module.values(falling([0.2, 1.0]), 1.5, least=True), [0.0, 0.0])
 
 
 MISTAKES["the_verdict", "(p|verdict|never|A/A|first|loss)", VERDICT] = {
@@ -605,6 +620,8 @@ MISTAKES["the_verdict", "(p|verdict|never|A/A|first|loss)", VERDICT] = {
     "what never arrives is left out": [
         ("        value = math.inf if value is None else value\n", "        value = value or 0.0\n")
     ],
+    "the target's seconds": [("isinstance(what, float)", "False")],
+    "any loss at the first look": [(", first = report.arrival", ", _ = report.arrival")],
     "the first test is a time": [
         ("values(rows[plain(other)], what, least=True)", "values(rows[plain(other)], what)")
     ],
@@ -622,14 +639,16 @@ def check_the_marks(load, tmp_path):
     rows["D --local-steps 5"] = result([None] * 5)
     results = in_task("8 workers, CV 1", **rows)
     text = (
-        "<!-- sooner: 8 workers, CV 1: HogWild / SAGN --> and <!-- not separable: x: a, b / c -->"
+        "<!-- sooner to a loss of 0.3: 8 workers, CV 1: HogWild / SAGN --> and "
+        "<!-- not separable: x: a, b / c -->"
     )
     marks = module.MARK.findall(text)
-    due = [("sooner", "8 workers, CV 1", "HogWild", "SAGN"), ("not separable", "x", "a, b", "c")]
+    due = [("sooner", "0.3", "8 workers, CV 1", "HogWild", "SAGN")]
+    due += [("not separable", "", "x", "a, b", "c")]
     same("marks", marks, due)
 
     def fault(mark, one, other):
-        return module.fault(results, mark, "8 workers, CV 1", one, other)
+        return module.fault(results, mark, "", "8 workers, CV 1", one, other)
 
     same("right", fault("sooner", "HogWild", "SAGN"), None)
     same("right", fault("not separable", "HogWild", "HogWild, A/A"), None)
@@ -641,13 +660,16 @@ def check_the_marks(load, tmp_path):
     several = fault("sooner", "HogWild", "SAGN; HogWild, A/A")
     same("right", several, "8 workers, CV 1: HogWild and HogWild, A/A are not separable")
     assert "no row Ring" in fault("sooner", "HogWild", "SAGN; Ring-AllReduce")
-    assert fault("lower loss", "HogWild", "SAGN").endswith("are not separable")
+    falls = {name: falling([3.0] * 5) for name in results}
+    falls["8 workers, CV 1: HogWild"] = falls["8 workers, CV 1: HogWild, A/A"] = falling([1.0] * 5)
+    pair = "8 workers, CV 1", "HogWild", "SAGN"
+    same("right", module.fault(falls, "sooner", "0.15", *pair), None)
+    same("right", module.fault(falls, "not separable", "", *pair), None)
 
 
 MISTAKES["the_marks", "(right|marks)", VERDICT] = {
-    "no difference is any verdict": [
-        ('"not separable": (SECONDS, None)', '"not separable": (SECONDS, True)')
-    ],
+    "no difference is any verdict": [('"not separable": None', '"not separable": True')],
+    "the target's seconds": [("float(loss) if loss else SECONDS", "SECONDS")],
     "only the first of several rows": [("            continue\n", "            return None\n")],
 }
 
@@ -812,6 +834,7 @@ def check_the_settings(load, tmp_path):
         "Further-Algorithms/Delay-Compensation": "learning-rate compensation",
         "HogWild --learning-rate 0.5": "",
         "HogWild, A/A": "",
+        module.ADAMW: "learning-rate",
     }
     task = module.TASKS[EQUAL]
     for name, flags in tuned.items():
@@ -821,6 +844,7 @@ def check_the_settings(load, tmp_path):
             knobs[0]._replace(start=9)] if knobs else True, True)  # fmt: skip
     same("one", module.workers_of(task, ONE), 1)
     same("eight", module.workers_of(task, "SAGN, a server rate"), 8)
+    same("AdamW", module.jobs(module.TASKS["GPT"], module.ADAMW), {"worker": 1, "ps": 1})
     same("four", module.workers_of(module.TASKS["digits"], "Further-Algorithms/D-PSGD"), 4)
     knobs = module.knobs_of("AEASGD", task)
     words = module.words("AEASGD", task, knobs, (0, 1, 4)).split()
@@ -839,6 +863,7 @@ MISTAKES["the_settings", ".*", "Compare"] = {
     ],
     "T is not tuned": [('folder != "DynSGD" and task.local_steps:', "False:")],
     "a gossip of two": [("n = max(workers, 4) if", "n = workers if")],
+    "two workers of one": [("row_of(name).workers or task.workers", "task.workers")],
 }
 
 
