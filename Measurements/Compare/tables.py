@@ -1,7 +1,8 @@
 """The tables of Compare: all columns as text, and a few in Markdown for its page.
 
 In every median a run that failed or never arrived is later, and its loss higher, than any other. A
-time has "≤" where already the first mean of looks was at the target.
+time has "≤" where already the first mean of looks was at the target. A CV is measured only with a
+parameter server, from pull to push: no gradient's with AEASGD and AEAMSGD.
 """
 
 import math
@@ -184,17 +185,13 @@ def table_of(results):
 
 
 def missing(results, due):
-    """Returns a sentence about what is measured and what is not. due: {task: its rows}."""
+    """Returns a sentence about what is not measured, if anything. due: {task: its rows}."""
     there, parts = by_task(results), []
-    whole = [task for task, rows in due.items() if set(rows) <= set(there.get(task, ()))]
     for task, rows in due.items():
         number = len(set(rows) & set(there.get(task, ())))
         if number < len(rows):
-            parts.append(
-                f"*{task}* ({number} of {len(rows)} rows measured)" if number else f"*{task}*"
-            )
-    begun = f"Measured: {', '.join(f'*{task}*' for task in whole) or 'no task as a whole'}."
-    return begun + (f" Not yet measured: {'; '.join(parts)}." if parts else "")
+            parts.append(f"*{task}*" + (f" ({number} of {len(rows)} rows are)" if number else ""))
+    return f"Not yet measured: {'; '.join(parts)}." if parts else ""
 
 
 def page(results, due, words):
@@ -219,7 +216,7 @@ def page(results, due, words):
             [
                 label(row),
                 setting(each),
-                spread(each, verdict.LOSS, "{:.3f}") if each["runs"] else "",
+                (of_all(each, verdict.LOSS, "{:.3f}") or "failed") if each["runs"] else "",
                 judged(seconds(each), beside_one(results, task, row)) if each["runs"] else "",
                 *[failures(each)] * broken,
             ]
@@ -229,7 +226,7 @@ def page(results, due, words):
         parts.append(f"**{head}**\n\n{table}")
     noises = verdict.noises(results, verdict.SECONDS)
     floor = "".join(f" A/A of *{task}*: {share:.0%}." for task, share in noises.items())
-    return "\n\n".join([*parts, f"{missing(results, due)}{floor} {words}"])
+    return "\n\n".join([*parts, f"{missing(results, due)}{floor} {words}".strip()])
 
 
 def judged(cell, beside):
