@@ -179,7 +179,11 @@ def joined(before, folders, new):
 
 def when_and_where(results):
     """Returns the last words below a table: when, where, with which versions, and how quiet."""
-    places = list(dict.fromkeys(result["measured"] for result in results.values()))
+    days = {}
+    for result in results.values():
+        day, _, place = (result["measured"] or "").partition(", ")
+        days.setdefault(place, {})[day] = None
+    places = [", ".join([*sorted(filter(None, own)), place]) for place, own in days.items()]
     shares = [run.get("others") or 0 for result in results.values() for run in result["runs"]]
     tries = [result["most_others_of_tries"] for result in results.values()]
     share = drivers.idle.words(max(shares, default=0))
