@@ -95,7 +95,7 @@ class Watch:
 
     def __init__(self, directory, start, end):
         self.directory, self.start, self.end = directory, start, end
-        self.files, self.began, self.paused, self.pause = {}, None, 0.0, None
+        self.files, self.began, self.paused = {}, None, 0.0
         self.columns, self.seconds = None, 0.0
 
     def new_rows(self, path):
@@ -132,14 +132,11 @@ class Watch:
         for row in self.new_rows(self.chief):
             row = dict(zip(self.columns, row))
             if row["examples"]:  # a push
-                if self.pause is not None and float(row["pull_time"]) >= self.pause:
-                    self.paused += float(row["pull_time"]) - self.pause
-                    self.pause = None
                 self.seconds = float(row["push_time"]) - self.began - self.paused
             else:
                 at = float(row["pull_time"])
                 self.seconds = at - self.began - self.paused
-                self.pause = at if self.start.waits and self.pause is None else self.pause
+                self.paused += float(row["push_time"]) - at if self.start.waits else 0
                 self.tested(row)
             if self.end.seconds and self.seconds > self.end.seconds + MARGIN:
                 raise Enough(search.TIME)
@@ -250,14 +247,10 @@ def training_clock(pushes, tests, waits, calls=1):
 
     A worker waits after its first call, of `calls` updates, until all have made theirs. So the
     rate, the second to be returned, is that of the updates after that time, the third, and the
-    clock begins as if the first ones had been as fast. If all wait while w is tested and saved, it
-    stands still until the next pull.
+    clock begins as if the first ones had been as fast. If all wait while w is tested, it stands
+    still. The pull that follows counts: on a slow link it takes longer than a test.
     """
-    pauses = []
-    for test in tests if waits else []:
-        own = [push for push in pushes if push["task"] == test["task"]] or pushes
-        after = [push["pull_time"] for push in own if push["pull_time"] >= test["push_time"]]
-        pauses.append((test["pull_time"], min(after, default=float("inf"))))
+    pauses = [(test["pull_time"], test["push_time"]) for test in tests if waits]
 
     def running(begin, end):
         """The seconds between two times, without the pauses."""

@@ -203,7 +203,7 @@ def check_the_cut(load, tmp_path):
     Both workers train from 109 on, with 1 update of the one that counts; 23 come in the 7 s after.
     """
     module, run = load(ONE_RUN), run_by_hand(load, tmp_path)
-    for waits, pause in ((False, 0), (True, 1.699)):  # from 112 to its next pull, 113.699
+    for waits, pause in ((False, 0), (True, 1)):  # from 112 to its end, 113
         rate = 23 / (7 - pause)
         end = module.End(None, ("accuracy", 0.97), False, None, None)
         found = module.numbers(run, start_of(module, waits), end)
@@ -218,8 +218,7 @@ def check_the_cut(load, tmp_path):
         same("seconds", found["evaluations"]["seconds"], at[:1] if not waits else at[:1])
         same("reached", found["reached"], None)
         same("loss", [found["test_loss"], found["training_loss"]], [0.4, 0.2])
-        number = 6 if not waits else 7  # pushes until 113.7, or 115.4
-        same("sums", found["examples"], 32 * number + 32 * waits)
+        same("sums", found["examples"], 32 * (7 if waits else 6))  # until 114.7, or 113.7
     found = module.numbers(run, start_of(module), end._replace(seconds=5))
     same("staleness", [found["staleness_mean"], found["histogram"]], [1, [1, 2, 1]])
     same("cv", [found["cv"], found["gradient_seconds"]], [round(0.0866 / 0.15, 3), 0.15])
@@ -232,9 +231,7 @@ MISTAKES["the_cut", "(rate|seconds|reached|sums|loss|examples|staleness|cv)", ON
     "pushes behind the end": [
         ('if clock(push["push_time"]) <= limit] or pushes[:1]', "] or pushes[:1]")
     ],
-    "a test that all wait for": [
-        ("    for test in tests if waits else []:\n", "    for test in []:\n")
-    ],
+    "a test that all wait for": [("for test in tests if waits]", "for test in tests if False]")],
     "the start": [("        return updates(min(now, settled)) / (rate or 1) +", "        return")],
     "the training rows": [
         ('short(test.get("test_own", test["test_loss"]))', 'short(test["test_loss"])')
@@ -246,8 +243,8 @@ MISTAKES["the_cut", "(rate|seconds|reached|sums|loss|examples|staleness|cv)", ON
 class Rows:
     """A Watch that is shown tests, as a run that trains writes them."""
 
-    def __init__(self, module, end):
-        self.watch, self.module = module.Watch(None, start_of(module), end), module
+    def __init__(self, module, end, waits=False):
+        self.watch, self.module = module.Watch(None, start_of(module, waits), end), module
         self.watch.began, self.watch.chief, self.rows = 100.0, None, []
         self.watch.columns = ["push_time", "pull_time", "examples", "test_accuracy", "test_own"]
         self.watch.new_rows = lambda path: [self.rows.pop(0)] if self.rows else []
@@ -255,7 +252,8 @@ class Rows:
     def ended(self, *tests):
         """Returns why the run was ended by tests (seconds, accuracy, loss), or None."""
         for seconds, accuracy, loss in tests:
-            self.rows.append(["", str(100 + seconds), "", str(accuracy), str(loss)])
+            row = [100.5 + seconds, 100 + seconds, "", accuracy, loss]  # a test takes 0.5 s
+            self.rows.append(list(map(str, row)))
             try:
                 self.watch.look()
             except self.module.Enough as reason:
@@ -281,6 +279,9 @@ def check_the_early_end(load, tmp_path):
     for at, loss, due in ((4, 1.5, None), (4, 1.7, "hopeless"), (2, 9.0, None)):
         same("hopeless", why([(at, 0.5, loss)], curve=curve), due)
     same("cut", [why([(t, 0.5, 1)], tuning=False) for t in (6.1, 6.2)], [None, "time"])
+    for at, due in ((7.1, None), (7.2, "time")):  # behind two tests for which all wait
+        rows = Rows(module, module.End(6, ("accuracy", 0.97), False, None, None), waits=True)
+        same("cut", rows.ended((1, 0.5, 1), (2, 0.5, 1), (at, 0.5, 1)), due)
 
 
 MISTAKES["the_early_end", "(reached|loss|late|hopeless|cut)", ONE_RUN] = {
@@ -298,6 +299,7 @@ MISTAKES["the_early_end", "(reached|loss|late|hopeless|cut)", ONE_RUN] = {
         ("HOPELESS_FROM, HOPELESS = 1 / 2, 2 ", "HOPELESS_FROM, HOPELESS = 1 / 2, 1 ")
     ],
     "no cut": [("if self.end.seconds and self.seconds", "if False and self.seconds")],
+    "tests for which all wait": [("if self.start.waits else 0", "if False else 0")],
 }
 
 
@@ -761,7 +763,7 @@ MISTAKES[
         )
     ],
     "the other way round": [('{True: "sooner", False: "later"', '{True: "later", False: "sooner"')],
-    "measured in part": [("if set(rows) <= set(there.get(task, ()))", "if task in there")],
+    "measured in part": [("        if number < len(rows):", "        if not number:")],
 }
 
 
