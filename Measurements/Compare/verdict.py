@@ -11,8 +11,9 @@ With five runs of each, p is below 0.01 only if every run of one is before every
 A page says such a thing beside a mark, which a test holds to the committed results:
     <!-- sooner: 8 workers, CV 1: HogWild / Synchronous-SGD; Local-SGD -->
     <!-- not separable: 8 workers, CV 0.1: HogWild / Ring-AllReduce -->
-    <!-- sooner to a loss of 0.3: 8 workers, CV 1: Non-Distributed-Setup / Synchronous-SGD -->
-The last one compares the seconds to that test loss, found as those to the target are.
+    <!-- sooner to a loss of 0.3, 0.2: 8 workers, CV 1: Non-Distributed-Setup; HogWild / SAGN -->
+The last one compares the seconds to these test losses, found as those to the target are. Each row
+before the / is compared with each behind it.
 
     python verdict.py "8 workers, CV 1: HogWild / Synchronous-SGD"    what results.json says
 """
@@ -33,7 +34,7 @@ FURTHER = "Further-Algorithms/"
 SECONDS, LOSS = "reached", "loss"
 MARKS = {"sooner": True, "not separable": None}  # a mark: whether the first is; None: neither
 MARK = re.compile(
-    rf"<!-- ({'|'.join(MARKS)})(?: to a loss of ([\d.]+))?: ([^:]+): (.+?) / (.+?) -->"
+    rf"<!-- ({'|'.join(MARKS)})(?: to a loss of ([\d., ]+))?: ([^:]+): (.+?) / (.+?) -->"
 )
 
 
@@ -121,16 +122,16 @@ def verdict(results, task, one, other, what=SECONDS):
     return False if is_less(results, task, other, one, what) else None
 
 
-def fault(results, mark, loss, task, one, others):
+def fault(results, mark, losses, task, ones, others):
     """Returns a sentence if the results do not say what a mark says; None if they do.
 
-    loss: to which test loss, in digits; "" for the target of the task.
+    losses: to which test losses, in digits; "" for the target of the task.
     """
-    rows, others = rows_of(results, task), others.split("; ")
-    if missing := [row for row in (one, *others) if plain(row) not in rows]:
+    rows, ones, others = rows_of(results, task), ones.split("; "), others.split("; ")
+    if missing := [row for row in (*ones, *others) if plain(row) not in rows]:
         return f"the results have no row {missing[0]} of the task {task}"
-    what = float(loss) if loss else SECONDS
-    for other in others:
+    whats = [float(loss) for loss in losses.split(", ") if loss] or [SECONDS]
+    for what, one, other in itertools.product(whats, ones, others):
         found = verdict(results, task, one, other, what)
         if found is MARKS[mark]:
             continue

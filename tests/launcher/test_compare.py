@@ -641,11 +641,11 @@ def check_the_marks(load, tmp_path):
     rows["D --local-steps 5"] = result([None] * 5)
     results = in_task("8 workers, CV 1", **rows)
     text = (
-        "<!-- sooner to a loss of 0.3: 8 workers, CV 1: HogWild / SAGN --> and "
+        "<!-- sooner to a loss of 0.3, 0.2: 8 workers, CV 1: HogWild / SAGN --> and "
         "<!-- not separable: x: a, b / c -->"
     )
     marks = module.MARK.findall(text)
-    due = [("sooner", "0.3", "8 workers, CV 1", "HogWild", "SAGN")]
+    due = [("sooner", "0.3, 0.2", "8 workers, CV 1", "HogWild", "SAGN")]
     due += [("not separable", "", "x", "a, b", "c")]
     same("marks", marks, due)
 
@@ -666,12 +666,19 @@ def check_the_marks(load, tmp_path):
     falls["8 workers, CV 1: HogWild"] = falls["8 workers, CV 1: HogWild, A/A"] = falling([1.0] * 5)
     pair = "8 workers, CV 1", "HogWild", "SAGN"
     same("right", module.fault(falls, "sooner", "0.15", *pair), None)
+    assert "not separable" in module.fault(falls, "sooner", "0.15, 0.01", *pair)
+    both = "8 workers, CV 1", "HogWild; SAGN", "D local-steps 5"
+    same("right", module.fault(results, "sooner", "", *both), None)
+    both = "8 workers, CV 1", "HogWild; SAGN", "HogWild, A/A"
+    several = module.fault(results, "not separable", "", *both)
+    same("right", several, "8 workers, CV 1: HogWild, A/A is sooner than SAGN")
     same("right", module.fault(falls, "not separable", "", *pair), None)
 
 
 MISTAKES["the_marks", "(right|marks)", VERDICT] = {
     "no difference is any verdict": [('"not separable": None', '"not separable": True')],
-    "the target's seconds": [("float(loss) if loss else SECONDS", "SECONDS")],
+    "the target's seconds": [("for loss in losses.split", "for loss in ''.split")],
+    "only the first of several before the /": [('ones.split("; ")', 'ones.split("; ")[:1]')],
     "only the first of several rows": [("            continue\n", "            return None\n")],
 }
 
