@@ -206,7 +206,7 @@ QUESTIONS = (  # a question, and the two lines of the answer if it is yes
 @figure("choose.svg", 616, 66 + 70 * len(QUESTIONS))
 def choose():
     """Decision chart. {} Otherwise T steps between two messages, each tuned: DOWNPOUR-Easy, ADAG,
-    AEASGD; if all stay, Local-SGD, on slow links sooner than ADAG."""
+    AEASGD; if all stay, Local-SGD, at 100 Mbit/s sooner than ADAG."""
     parts = []
     for number, (question, *folders) in enumerate(QUESTIONS):
         y = 30 + 70 * number
@@ -224,7 +224,7 @@ def choose():
     parts += [
         rect(4, y - 22, 608, 50, "ps", 6),
         text(308, y - 1, "T steps between two messages, each tuned: DOWNPOUR-Easy, ADAG, AEASGD;"),
-        text(308, y + 19, "if all stay, Local-SGD, on slow links sooner than ADAG"),
+        text(308, y + 19, "if all stay, Local-SGD, at 100 Mbit/s sooner than ADAG"),
     ]
     answers = [f"{question} If yes: {' '.join(folders)}." for question, *folders in QUESTIONS]
     return parts, [" ".join(answers).replace("- ", "-")]
