@@ -1,7 +1,6 @@
 """Benchmarks on a GPU: each example beside itself on the processor of the same machine, by turns.
 
-Kind:          library
-Run:           bash run.sh --gpu
+bash run.sh --gpu measures them.
 """
 
 import json

@@ -14,7 +14,6 @@ import tempfile
 from common import drivers, examples, references
 
 os.environ.update(TF_CPP_MIN_LOG_LEVEL="2", TF_ENABLE_ONEDNN_OPTS="0")  # so that it starts quietly
-os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # a GPU's memory is for the examples
 import numpy as np
 import tensorflow as tf
 
@@ -70,7 +69,8 @@ def data():
 def union(n, step, rows):
     """The rows of mini-batch number `step` of each of n workers; k has every n-th row from k on."""
     shards = [np.arange(rows)[k::n] for k in range(n)]
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    config = tf.compat.v1.ConfigProto(device_count={"GPU": 0})  # its memory is for the examples
+    with tf.Graph().as_default(), tf.compat.v1.Session(config=config) as session:
         drawn = session.run(
             [
                 tf.random.stateless_uniform(
