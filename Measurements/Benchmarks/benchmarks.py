@@ -114,6 +114,11 @@ FORMS = {
     "averaged": ["plain", "fused", "fused, flat"],
     "alone": ["plain", "fused"],
 }
+FORM_WORDS = (
+    "*Unrolled*: a graph has each step; *loop*: it has `tf.range`; *vector*: `w` is one variable; "
+    "*fused*: the fused optimizer; *views*, *flat*: gradients, or parameters, are parts of one "
+    "tensor."
+)
 # The ratios: (one program, the other).
 RATIOS = [
     ("HogWild (1 update a call)", "ParameterServerStrategy (1 a closure)"),
@@ -252,7 +257,9 @@ def forms_table(found):
         for name, forms in found["rates"].items()
         for form, rates in sorted(forms.items(), key=lambda pair: -statistics.median(pair[1]))
     ]
-    return pages.table(["peer", "form", "mini-batches per second"], rows, found["about"])
+    return pages.table(
+        ["peer", "form", "mini-batches per second"], rows, f"{FORM_WORDS}\n\n{found['about']}"
+    )
 
 
 def measure_forms(names, flags):
