@@ -180,8 +180,7 @@ GPT_ROWS = [ONE, f"{ONE}, 2 threads", "HogWild", "Ring-AllReduce", FURTHER + "Lo
 GPT_ROWS += [FURTHER + "DiLoCo", ADAMW]
 LINK_ROWS = [ONE, "HogWild", "Ring-AllReduce", FURTHER + "Local-SGD", "ADAG"]
 LINK_ROWS += [FURTHER + "Compressed-AllReduce"]
-DIGITS_ROWS = [ONE, f"{ONE}, 2 threads", "Distributed-Setup", "Multiple-GPUs-Single-Machine"]
-DIGITS_ROWS += [name for name in ORDER[1:] if name not in SPECIAL] + ["HogWild, A/A"]
+DIGITS_ROWS = [ONE, f"{ONE}, 2 threads", *SEVEN[1:], "HogWild, A/A", "Parameter-Server-Strategy"]
 ROUNDS = [
     f"{FURTHER}{example} --local-steps {T}"
     for T in (1, 10, 100)

@@ -20,15 +20,13 @@ PALETTE = dict(zip(FAMILIES, drivers.FAMILIES))
 FURTHER = verdict.FURTHER
 ONE = tables.ALONE[0]
 NAMES = {ONE: "one process"}  # what a picture calls a row
+NAMES["Synchronous-SGD-different-learning-rates"] = "Synchronous-SGD, rates"
+NAMES[FURTHER + "Sharded-Training"] = "Sharded-Training (Adam)"
+NAMES[FURTHER + "DiLoCo"] = "DiLoCo (AdamW)"
 FRONT = {  # the tasks of the front page's picture, and what it calls them
     "8 workers, CV 0.1": "steady times: CV 0.1",
     "8 workers, CV 1": "varying times: CV 1",
 }
-# The rows of the front page's picture, of those that are measured under both laws.
-SHOWN = [ONE, "HogWild", "DynSGD", "DOWNPOUR", "ADAG", "AEASGD", "Parameter-Server-Strategy"]
-SHOWN += [FURTHER + "Bounded-Staleness", FURTHER + "Delay-Compensation", "Synchronous-SGD"]
-SHOWN += ["SAGN", FURTHER + "Local-SGD", FURTHER + "DiLoCo", "Ring-AllReduce"]
-SHOWN += ["Collective-AllReduce", FURTHER + "Gossip-SGD"]
 LINES = [ONE, "HogWild", "Synchronous-SGD", "Ring-AllReduce", FURTHER + "Local-SGD", "ADAG"]
 LINES += [FURTHER + "DiLoCo", FURTHER + "Compressed-AllReduce"]
 ROUNDS = ("local steps", "local steps, one pass")
@@ -74,7 +72,7 @@ def dots(axes, place, result, colour, edge):
 def seconds(results, tasks, rows, path, source):
     """Draws the seconds to the target of some rows, a panel for each task: {task: its title}."""
     there = tables.by_task(results)
-    figure, panels = drivers.subplots(1.7 + 0.28 * len(rows), 1, len(tasks), squeeze=False)
+    figure, panels = drivers.subplots(1.7 + 0.24 * len(rows), 1, len(tasks), squeeze=False)
     lines = []
     for number, (axes, (task, title)) in enumerate(zip(panels[0], tasks.items())):
         shown = [(place, there[task].get(row)) for place, row in enumerate(rows)]
@@ -200,8 +198,10 @@ def draw_all(results, directory, source):
         for task, rows in there.items()
         if task not in ROUNDS and any(result["runs"] for result in rows.values())
     ]
-    both = [row for row in SHOWN if all(row in there.get(task, ()) for task in FRONT)]
+    both = [row for row in next(iter(there.values()), ()) if tables.is_example(row)]
+    both = [row for row in both if all(row in there.get(task, ()) for task in FRONT)]
     if len(both) > 1:
+        both.sort(key=lambda row: list(FAMILIES).index(family(row)))
         seconds(results, FRONT, both, directory / "front.png", source)
     elif timed:
         titles = {task: task for task in timed[:2]}

@@ -93,6 +93,11 @@ def shorter(words):
     return re.sub(r"\d+\.\d{3,}", lambda number: f"{float(number[0]):.3g}", words)
 
 
+def is_example(row):
+    """Returns whether a row is an example as it is, no control."""
+    return ", " not in row
+
+
 def setting(result):
     """Returns the flags that were chosen, as a table shows them."""
     if result["setting"] is None:
@@ -208,7 +213,7 @@ def page(results, due, words):
         long = f", {result['seconds']:g} s each" if result["seconds"] else ""
         seeds = max(len(each["runs"]) for each in rows.values())
         head = f"{task}: medians (ranges) of {seeds} runs{long}"
-        own = {row: each for row, each in rows.items() if ", " not in row}  # no controls
+        own = {row: each for row, each in rows.items() if is_example(row)}
         broken = any(failures(each) for each in own.values())
         columns = ["example", "setting", "test loss", f"seconds to {target(result)}"]
         columns += ["failures"] * broken

@@ -12,8 +12,8 @@ A page says such a thing beside a mark, which a test holds to the committed resu
     <!-- sooner: 8 workers, CV 1: HogWild / Synchronous-SGD; Local-SGD -->
     <!-- not separable: 8 workers, CV 0.1: HogWild / Ring-AllReduce -->
     <!-- sooner to a loss of 0.3, 0.2: 8 workers, CV 1: Non-Distributed-Setup; HogWild / SAGN -->
-The last one compares the seconds to these test losses, found as those to the target are. Each row
-before the / is compared with each behind it.
+The last one compares the seconds to these test losses, found as those to the target are; the A/A
+row counts both there and at the target. Each row before the / is compared with each behind it.
 
     python verdict.py "8 workers, CV 1: HogWild / Synchronous-SGD"    what results.json says
 """
@@ -100,9 +100,13 @@ def noises(results, what):
 
 
 def noise(results, task, what):
-    """Returns the share of a task, or else the greatest of all tasks; None where there is none."""
-    found = noises(results, what)
-    return found.get(task, max(found.values(), default=None))
+    """Returns the share of a task, or else the greatest of all tasks; None where there is none.
+
+    To a loss runs often come at one look, so the share to the target counts if it is greater.
+    """
+    each = [noises(results, one) for one in (what, SECONDS)]
+    shares = [found.get(task, max(found.values(), default=-1)) for found in each]
+    return max(shares) if max(shares) >= 0 else None
 
 
 def is_less(results, task, one, other, what=SECONDS):

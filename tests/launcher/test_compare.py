@@ -599,6 +599,8 @@ def check_the_verdict(load, tmp_path):
     same("loss", module.values(result(["x"]), 0.15), [math.inf])
     same("loss", module.verdict(falls, "t", "HogWild", "SAGN", 0.15), True)
     same("loss", [said("HogWild", "SAGN", falls)], [None])
+    apart = in_task("u", A=result(SOON), AA=result([3.4] * 5))
+    same("loss", module.verdict(falls | apart, "t", "HogWild", "SAGN", 0.15), None)
     same("first", module.values(falling([0.2, 1.0]), 1.5, least=True), [0.0, 0.0])
 
 
@@ -623,6 +625,9 @@ MISTAKES["the_verdict", "(p|verdict|never|A/A|first|loss)", VERDICT] = {
         ("        value = math.inf if value is None else value\n", "        value = value or 0.0\n")
     ],
     "the target's seconds": [("isinstance(what, float)", "False")],
+    "no noise where losses are found at one look": [
+        ("for one in (what, SECONDS)]", "for one in (what, what)]")
+    ],
     "any loss at the first look": [(", first = report.arrival", ", _ = report.arrival")],
     "the first test is a time": [
         ("values(rows[plain(other)], what, least=True)", "values(rows[plain(other)], what)")
