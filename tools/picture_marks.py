@@ -32,7 +32,9 @@ CODE = {  # what draws a picture, by its path or name; another is drawn by the s
         *TIMELINE,
     ],
     "trace.png": TIMELINE,
-    **dict.fromkeys(("front.png", "seconds.png", "loss.png", "local-steps.png"), COMPARE),
+    **dict.fromkeys(
+        ("front.png", "seconds.png", "laws.png", "loss.png", "local-steps.png"), COMPARE
+    ),
     **dict.fromkeys(("same-rate.png", "pauses.png"), SAME_STALENESS),
     "loss-over-seconds.png": ["Measurements/Scale-Laboratory/scale_laboratory.py", DRIVERS],
 }

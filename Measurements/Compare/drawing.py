@@ -29,6 +29,7 @@ FRONT = {  # the tasks of the front page's picture, and what it calls them
 }
 LINES = [ONE, "HogWild", "Synchronous-SGD", "Ring-AllReduce", FURTHER + "Local-SGD", "ADAG"]
 LINES += [FURTHER + "DiLoCo", FURTHER + "Compressed-AllReduce"]
+LAWS = ["HogWild", "DynSGD", "ADAG", FURTHER + "Local-SGD", "Synchronous-SGD", "Ring-AllReduce"]
 ROUNDS = ("local steps", "local steps, one pass")
 MOST_PANELS = 3
 
@@ -110,6 +111,39 @@ def seconds(results, tasks, rows, path, source):
         fontsize=9,
         columnspacing=1.5,
     )
+    drivers.save(figure, path, source)
+
+
+def by_law(tasks):
+    """Returns {CV of gradients' times: its task}, the least first."""
+    known = {task: re.fullmatch(r"8 workers, CV ([\d.]+)", task) for task in tasks}
+    return dict(sorted((float(found[1]), task) for task, found in known.items() if found))
+
+
+def laws(results, path, source):
+    """Draws the seconds to the target of LAWS against the times' CV: dots, and lines of medians.
+
+    What never arrives stands in the band at the top.
+    """
+    there = tables.by_task(results)
+    tasks = by_law(there)
+    rows = [row for row in LAWS if all(row in there[task] for task in tasks.values())]
+    edge = max(each["seconds"] for task in tasks.values() for each in there[task].values())
+    figure, axes = drivers.subplots(3.8)
+    axes.axhspan(edge, 1.14 * edge, color="#eeeeee", zorder=0)
+    for number, row in enumerate(rows):
+        values = [verdict.values(there[task][row], verdict.SECONDS) for task in tasks.values()]
+        seen = [[min(value, 1.07 * edge) for value in each] for each in values]
+        places = [place + 0.07 * (number - 2.5) for place in range(len(tasks))]
+        look = {"color": f"C{number}", "ls": "-" if family(row) == "asynchronous" else "--"}
+        axes.plot(places, [statistics.median(each) for each in seen], label=label(row), **look)
+        for place, each in zip(places, seen):
+            axes.plot([place] * len(each), each, "o", color=f"C{number}", ms=4, alpha=0.5)
+    axes.set_xticks(range(len(tasks)), [f"{law:g}" for law in tasks])
+    axes.set(ylim=(0, 1.14 * edge), xlabel="CV of gradients' times", ylabel="seconds to 97%")
+    axes.text(len(tasks) - 0.7, 1.07 * edge, "never", size=9, va="center")
+    axes.grid(axis="y", alpha=0.25)
+    figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=9)
     drivers.save(figure, path, source)
 
 
@@ -207,6 +241,8 @@ def draw_all(results, directory, source):
         titles = {task: task for task in timed[:2]}
         rows = list(dict.fromkeys(row for task in titles for row in there[task]))
         seconds(results, titles, rows, directory / "seconds.png", source)
+    if len(by_law(there)) > len(FRONT):
+        laws(results, directory / "laws.png", source)
     if timed:
         curves(results, timed[:MOST_PANELS], directory / "loss.png", source)
     if any(task in there for task in ROUNDS):

@@ -804,6 +804,15 @@ def check_the_pictures(load, tmp_path):
     names = [text.get_text() for text in axes.get_yticklabels()]
     same("names", names, ["one process", "HogWild", "SAGN"])
     same("names", [each.get_ylim() for each in drawn[0].axes], [(2.6, -0.6)] * 2)
+    rows = dict.fromkeys(module.LAWS, result([2.0, 3.0, None, 2.5, "x"]))
+    rows["ADAG"] = result([None] * 5)
+    tasks = [EQUAL, DIFFERENT, f"{EQUAL}, not", "8 workers, CV 0"]
+    results = {name: each for task in tasks for name, each in in_task(task, **rows).items()}
+    module.laws(results, None, None)
+    axes = drawn[1].axes[0]
+    lines = [list(line.get_ydata()) for line in axes.lines if line.get_linestyle() != "None"]
+    same("laws", lines[1:4], [[3.0] * 3, [behind] * 3, [3.0] * 3])
+    same("laws", [text.get_text() for text in axes.get_xticklabels()], ["0", "0.1", "1"])
     lost = result([2.0, "x", 2.0, 2.0, "x"])
     same("curve", list(map(list, module.curve(lost))), [[1, 2], [0.5, 0.1]])
     same("curve", module.curve(result([2.0, "x", "x", 2.0, "x"]))[1], [math.inf] * 2)
@@ -813,7 +822,13 @@ def check_the_pictures(load, tmp_path):
     same("rounds", [x for each in found["L"] for x in each], [1, 0.1, 0.4, 0.5, 5, 0.1, 0.4, 0.5])
 
 
-MISTAKES["the_pictures", "(bars|dots|never|names|curve|rounds)", DRAWING] = {
+MISTAKES["the_pictures", "(bars|dots|never|names|laws|curve|rounds)", DRAWING] = {
+    "a line of the runs that arrive": [
+        (
+            "[statistics.median(each) for each in seen]",
+            "[statistics.median([v for v in each if v < edge] or each) for each in seen]",
+        )
+    ],
     "a median of those that arrive": [
         (
             "    middle = statistics.median(values)\n    behind",
