@@ -475,7 +475,7 @@ show(
 # The mini-batch kept its size here, *strong scaling*. If each worker keeps its own, *weak scaling*,
 # the exchange weighs less, but the larger mini-batch [changes the
 # training](SGD-by-Experiment.ipynb). The task *convolution* of
-# [Compare](../Measurements/Compare/) will have both.
+# [Compare](../Measurements/Compare/) has both.
 #
 # ## Who trains this way, and what is old here
 # Most large models today are trained with all-reduce, sharding and model parallelism. Parameter
