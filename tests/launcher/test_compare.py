@@ -599,7 +599,7 @@ def check_the_verdict(load, tmp_path):
     same("loss", module.values(result(["x"]), 0.15), [math.inf])
     same("loss", module.verdict(falls, "t", "HogWild", "SAGN", 0.15), True)
     same("loss", [said("HogWild", "SAGN", falls)], [None])
-    apart = in_task("u", A=result(SOON), AA=result([3.4] * 5))
+    apart = in_task("u", A=result(SOON), AA=result([5.0] * 5))
     same("loss", module.verdict(falls | apart, "t", "HogWild", "SAGN", 0.15), None)
     same("first", module.values(falling([0.2, 1.0]), 1.5, least=True), [0.0, 0.0])
 
