@@ -632,9 +632,7 @@ MISTAKES["the_verdict", "(p|verdict|never|A/A|first|loss)", VERDICT] = {
     "the first test is a time": [
         ("values(rows[plain(other)], what, least=True)", "values(rows[plain(other)], what)")
     ],
-    "the least A/A row": [
-        ("max(found.values(), default=None)", "min(found.values(), default=None)")
-    ],
+    "the least A/A row": [("max(found.values(), default=-1)", "min(found.values(), default=-1)")],
 }
 
 
@@ -751,7 +749,7 @@ MISTAKES[
     TABLES,
 ] = {
     "later is bold": [('{"sooner": f"**{cell}**", "later"', '{"later": f"**{cell}**", "sooner"')],
-    "controls on the page": [('if ", " not in row}', "if row}")],
+    "controls on the page": [('    return ", " not in row', "    return True")],
     "failures without a column": [
         ('["failures"] * broken', "[]"),
         ("*[failures(each)] * broken,\n", "\n"),
