@@ -173,6 +173,7 @@ ORDER += ["Synchronous-SGD-different-learning-rates", FURTHER + "Compressed-AllR
 ORDER += [FURTHER + "Sharded-Training", FURTHER + "D-PSGD"]
 SEVEN = [ONE, "HogWild", "Synchronous-SGD", "Ring-AllReduce", FURTHER + "Local-SGD"]
 SEVEN += ["ADAG", "DynSGD"]
+BACKUP = "Synchronous-SGD --backup-workers 1"
 CONVOLUTION_ROWS = [ONE, f"{ONE}, 2 threads", "HogWild --batch-size 64"]
 CONVOLUTION_ROWS += [f"{name} --batch-size 64" for name in ("Synchronous-SGD", "Ring-AllReduce")]
 CONVOLUTION_ROWS += [FURTHER + "Local-SGD --batch-size 64", "HogWild", "Ring-AllReduce"]
@@ -203,7 +204,7 @@ TASKS = {
     "4 workers, 10 Mbit/s": Task(4, None, 0, [], 32, 10, None, None, 10, 10, LINK_ROWS),
     "4 workers, 100 Mbit/s": Task(4, None, 0, [], 32, 6, None, None, 100, 10, LINK_ROWS),
     "8 workers, CV 0.5": eight(0.5, [*SEVEN, "HogWild, A/A"]),
-    "8 workers, one slow": eight("one slow", [*SEVEN, "Synchronous-SGD --backup-workers 1"]),
+    "8 workers, one slow": eight("one slow", [*SEVEN, "HogWild, A/A", BACKUP]),
     "8 workers, CV 0": eight(0.0, [*SEVEN, "HogWild, A/A"]),
     "8 workers, CV 0.25": eight(0.25, [*SEVEN, "HogWild, A/A"]),
     CONVOLUTION: Task(2, None, 0, CONVOLUTIONAL, 128, 1.5, None, None, None, 10, CONVOLUTION_ROWS),
