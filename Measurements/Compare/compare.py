@@ -797,8 +797,10 @@ def leave(flags, source, directory):
 def main():
     flags = parse_flags()
     if flags.redraw:
-        there = flags.redraw.resolve().parent
-        leave(flags, flags.redraw, pathlib.Path(os.environ.get("OUTPUT_DIR") or there))
+        os.environ["OUTPUT_DIR"] = os.environ.get("OUTPUT_DIR") or str(
+            flags.redraw.resolve().parent
+        )
+        leave(flags, flags.redraw, drivers.output_directory("Compare"))
         return
     os.environ.update(TF_NUM_INTRAOP_THREADS="1", OMP_NUM_THREADS="1")  # a worker is a core
     plan = plan_of(flags)

@@ -120,14 +120,12 @@ def by_law(tasks):
     return dict(sorted((float(found[1]), task) for task, found in known.items() if found))
 
 
-def laws(results, path, source):
-    """Draws the seconds to the target of LAWS against the times' CV: dots, and lines of medians.
+def laws(results, tasks, rows, path, source):
+    """Draws the seconds to the target of some rows against the times' CV: dots, lines of medians.
 
-    What never arrives stands in the band at the top.
+    tasks: {CV: its task}. What never arrives stands in the band at the top.
     """
     there = tables.by_task(results)
-    tasks = by_law(there)
-    rows = [row for row in LAWS if all(row in there[task] for task in tasks.values())]
     edge = max(each["seconds"] for task in tasks.values() for each in there[task].values())
     figure, axes = drivers.subplots(3.8)
     axes.axhspan(edge, 1.14 * edge, color="#eeeeee", zorder=0)
@@ -241,8 +239,10 @@ def draw_all(results, directory, source):
         titles = {task: task for task in timed[:2]}
         rows = list(dict.fromkeys(row for task in titles for row in there[task]))
         seconds(results, titles, rows, directory / "seconds.png", source)
-    if len(by_law(there)) > len(FRONT):
-        laws(results, directory / "laws.png", source)
+    tasks = by_law(there)
+    rows = [row for row in LAWS if all(row in there[task] for task in tasks.values())]
+    if rows and len(tasks) > len(FRONT):
+        laws(results, tasks, rows, directory / "laws.png", source)
     if timed:
         curves(results, timed[:MOST_PANELS], directory / "loss.png", source)
     if any(task in there for task in ROUNDS):

@@ -806,7 +806,8 @@ def check_the_pictures(load, tmp_path):
     rows["ADAG"] = result([None] * 5)
     tasks = [EQUAL, DIFFERENT, f"{EQUAL}, not", "8 workers, CV 0"]
     results = {name: each for task in tasks for name, each in in_task(task, **rows).items()}
-    module.laws(results, None, None)
+    tasks = module.by_law(module.tables.by_task(results))
+    module.laws(results, tasks, module.LAWS, None, None)
     axes = drawn[1].axes[0]
     lines = [list(line.get_ydata()) for line in axes.lines if line.get_linestyle() != "None"]
     same("laws", lines[1:4], [[3.0] * 3, [behind] * 3, [3.0] * 3])
