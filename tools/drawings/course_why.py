@@ -192,8 +192,8 @@ QUESTIONS = (  # a question, and the two lines of the answer if it is yes
     ),
     (
         "Is just one slow at a time?",
-        "Synchronous-SGD with",
-        "--backup-workers",
+        "HogWild, DynSGD; Synchronous-",
+        "SGD with --backup-workers",
     ),
     (
         "Do gradients cost far more than pulls?",
