@@ -29,7 +29,8 @@ FRONT = {  # the tasks of the front page's picture, and what it calls them
 }
 LINES = [ONE, "HogWild", "Synchronous-SGD", "Ring-AllReduce", FURTHER + "Local-SGD", "ADAG"]
 LINES += [FURTHER + "DiLoCo", FURTHER + "Compressed-AllReduce"]
-LAWS = ["HogWild", "DynSGD", "ADAG", FURTHER + "Local-SGD", "Synchronous-SGD", "Ring-AllReduce"]
+LAWS = ["HogWild", "HogWild, A/A", "DynSGD", "ADAG", FURTHER + "Local-SGD", "Synchronous-SGD"]
+LAWS += ["Ring-AllReduce"]
 ROUNDS = ("local steps", "local steps, one pass")
 MOST_PANELS = 3
 
@@ -132,7 +133,7 @@ def laws(results, tasks, rows, path, source):
     for number, row in enumerate(rows):
         values = [verdict.values(there[task][row], verdict.SECONDS) for task in tasks.values()]
         seen = [[min(value, 1.07 * edge) for value in each] for each in values]
-        places = [place + 0.07 * (number - 2.5) for place in range(len(tasks))]
+        places = [place + 0.07 * (number - 3) for place in range(len(tasks))]
         look = {"color": f"C{number}", "ls": "-" if family(row) == "asynchronous" else "--"}
         axes.plot(places, [statistics.median(each) for each in seen], label=label(row), **look)
         for place, each in zip(places, seen):

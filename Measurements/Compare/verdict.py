@@ -12,8 +12,10 @@ A page says such a thing beside a mark, which a test holds to the committed resu
     <!-- sooner: 8 workers, CV 1: HogWild / Synchronous-SGD; Local-SGD -->
     <!-- not separable: 8 workers, CV 0.1: HogWild / Ring-AllReduce -->
     <!-- sooner to a loss of 0.3, 0.2: 8 workers, CV 1: Non-Distributed-Setup; HogWild / SAGN -->
-The last one compares the seconds to these test losses, found as those to the target are; the A/A
-row counts both there and at the target. Each row before the / is compared with each behind it.
+    <!-- less in training loss: 8 workers, CV 1: HogWild / SAGN -->
+The third one compares the seconds to these test losses, found as those to the target are; the last
+one the losses at the end of the runs, of training or test. The A/A row counts both there and at the
+target. Each row before the / is compared with each behind it.
 
     python verdict.py "8 workers, CV 1: HogWild / Synchronous-SGD"    what results.json says
 """
@@ -32,9 +34,12 @@ LEVEL = 0.01  # p of a difference is below it
 AGAIN = ", A/A"  # behind the name of a row that was measured a second time
 FURTHER = "Further-Algorithms/"
 SECONDS, LOSS = "reached", "loss"
-MARKS = {"sooner": True, "not separable": None}  # a mark: whether the first is; None: neither
+# A mark: whether the first is sooner, or less; None: neither.
+MARKS = {"sooner": True, "less": True, "not separable": None}
+LAST = {"training loss": "training", "test loss": LOSS}  # at the end of a run
 MARK = re.compile(
-    rf"<!-- ({'|'.join(MARKS)})(?: to a loss of ([\d., ]+))?: ([^:]+): (.+?) / (.+?) -->"
+    rf"<!-- ({'|'.join(MARKS)})(?: (?:to a loss of|in) ([\d., ]+|{'|'.join(LAST)}))?"
+    r": ([^:]+): (.+?) / (.+?) -->"
 )
 
 
@@ -129,12 +134,12 @@ def verdict(results, task, one, other, what=SECONDS):
 def fault(results, mark, losses, task, ones, others):
     """Returns a sentence if the results do not say what a mark says; None if they do.
 
-    losses: to which test losses, in digits; "" for the target of the task.
+    losses: to which test losses, in digits; or which of LAST; "" for the target of the task.
     """
     rows, ones, others = rows_of(results, task), ones.split("; "), others.split("; ")
     if missing := [row for row in (*ones, *others) if plain(row) not in rows]:
         return f"the results have no row {missing[0]} of the task {task}"
-    whats = [float(loss) for loss in losses.split(", ") if loss] or [SECONDS]
+    whats = [LAST.get(loss) or float(loss) for loss in losses.split(", ") if loss] or [SECONDS]
     for what, one, other in itertools.product(whats, ones, others):
         found = verdict(results, task, one, other, what)
         if found is MARKS[mark]:

@@ -645,11 +645,11 @@ def check_the_marks(load, tmp_path):
     results = in_task("8 workers, CV 1", **rows)
     text = (
         "<!-- sooner to a loss of 0.3, 0.2: 8 workers, CV 1: HogWild / SAGN --> and "
-        "<!-- not separable: x: a, b / c -->"
+        "<!-- not separable: x: a, b / c --> <!-- less in training loss: x: a / b -->"
     )
     marks = module.MARK.findall(text)
     due = [("sooner", "0.3, 0.2", "8 workers, CV 1", "HogWild", "SAGN")]
-    due += [("not separable", "", "x", "a, b", "c")]
+    due += [("not separable", "", "x", "a, b", "c"), ("less", "training loss", "x", "a", "b")]
     same("marks", marks, due)
 
     def fault(mark, one, other):
@@ -676,11 +676,23 @@ def check_the_marks(load, tmp_path):
     several = module.fault(results, "not separable", "", *both)
     same("right", several, "8 workers, CV 1: HogWild, A/A is sooner than SAGN")
     same("right", module.fault(falls, "not separable", "", *pair), None)
+    # At the end SAGN's training loss is the less one, HogWild's test loss.
+    for row, training, loss in (
+        ("HogWild", 0.5, 0.1),
+        ("HogWild, A/A", 0.5, 0.1),
+        ("SAGN", 0.1, 0.5),
+    ):
+        for run in results[f"8 workers, CV 1: {row}"]["runs"]:
+            run |= {"training": training, "loss": loss}
+    pair = "8 workers, CV 1", "SAGN", "HogWild"
+    same("right", module.fault(results, "less", "training loss", *pair), None)
+    assert module.fault(results, "less", "test loss", *pair).endswith("HogWild is sooner than SAGN")
 
 
 MISTAKES["the_marks", "(right|marks)", VERDICT] = {
     "no difference is any verdict": [('"not separable": None', '"not separable": True')],
     "the target's seconds": [("for loss in losses.split", "for loss in ''.split")],
+    "the test loss for the other": [('"training loss": "training"', '"training loss": LOSS')],
     "only the first of several before the /": [('ones.split("; ")', 'ones.split("; ")[:1]')],
     "only the first of several rows": [("            continue\n", "            return None\n")],
 }
@@ -810,7 +822,7 @@ def check_the_pictures(load, tmp_path):
     module.laws(results, tasks, module.LAWS, None, None)
     axes = drawn[1].axes[0]
     lines = [list(line.get_ydata()) for line in axes.lines if line.get_linestyle() != "None"]
-    same("laws", lines[1:4], [[3.0] * 3, [behind] * 3, [3.0] * 3])
+    same("laws", lines[2:5], [[3.0] * 3, [behind] * 3, [3.0] * 3])
     same("laws", [text.get_text() for text in axes.get_xticklabels()], ["0", "0.1", "1"])
     lost = result([2.0, "x", 2.0, 2.0, "x"])
     same("curve", list(map(list, module.curve(lost))), [[1, 2], [0.5, 0.1]])
