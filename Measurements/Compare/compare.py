@@ -118,7 +118,9 @@ ADAPTIVE = """        mean = means[v.op.name]
         square = mean.assign(0.95 * mean.read_value() + (1 - 0.95) * g * g)
         missed = flags.compensation * g * g * (v.read_value() - w_k) / tf.sqrt(square + 1e-7)
 """
+TEN = FURTHER + "Local-SGD --local-steps 10"
 SPECIAL = {
+    TEN + ", A/A": Row(TEN, follows=TEN, setting=words_of, first=AGAIN),
     COMPENSATION + ", adaptive": Row(
         COMPENSATION, (("    pushes = []\n", MEANS), (MISSED, ADAPTIVE))
     ),
@@ -186,7 +188,7 @@ ROUNDS = [
     f"{FURTHER}{example} --local-steps {T}"
     for T in (1, 10, 100)
     for example in ("Local-SGD", "Local-SGD --slow-momentum 0.5", "DiLoCo")
-]
+] + [TEN + ", A/A"]
 DIGITS, CONVOLUTION, GPT = "digits", "convolution", "GPT"
 LOCAL, STREAM = "local steps", "local steps, one pass"
 GPT_FILE = examples.ROOT / "Your-Model" / "gpt.py"

@@ -14,8 +14,8 @@ A page says such a thing beside a mark, which a test holds to the committed resu
     <!-- sooner to a loss of 0.3, 0.2: 8 workers, CV 1: Non-Distributed-Setup; HogWild / SAGN -->
     <!-- less in training loss: 8 workers, CV 1: HogWild / SAGN -->
 The third one compares the seconds to these test losses, found as those to the target are; the last
-one the losses at the end of the runs, of training or test. The A/A row counts both there and at the
-target. Each row before the / is compared with each behind it.
+one the losses at the end of the runs, of training or test, by the A/A row's there. To a test loss
+that counts both there and at the target. Each row before the / is compared with each behind it.
 
     python verdict.py "8 workers, CV 1: HogWild / Synchronous-SGD"    what results.json says
 """
@@ -109,7 +109,7 @@ def noise(results, task, what):
 
     To a loss runs often come at one look, so the share to the target counts if it is greater.
     """
-    each = [noises(results, one) for one in (what, SECONDS)]
+    each = [noises(results, one) for one in (what, what if what in LAST.values() else SECONDS)]
     shares = [found.get(task, max(found.values(), default=-1)) for found in each]
     return max(shares) if max(shares) >= 0 else None
 

@@ -625,9 +625,7 @@ MISTAKES["the_verdict", "(p|verdict|never|A/A|first|loss)", VERDICT] = {
         ("        value = math.inf if value is None else value\n", "        value = value or 0.0\n")
     ],
     "the target's seconds": [("isinstance(what, float)", "False")],
-    "no noise where losses are found at one look": [
-        ("for one in (what, SECONDS)]", "for one in (what, what)]")
-    ],
+    "no noise where losses are found at one look": [("if what in LAST.values() else SECONDS", "")],
     "any loss at the first look": [(", first = report.arrival", ", _ = report.arrival")],
     "the first test is a time": [
         ("values(rows[plain(other)], what, least=True)", "values(rows[plain(other)], what)")
