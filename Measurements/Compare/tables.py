@@ -230,7 +230,8 @@ def page(results, due, words):
         table = re.sub(r"(?<=\|)  (?=\|)", " ", pages.table(columns, cells))
         parts.append(f"**{head}**\n\n{table}")
     noises = verdict.noises(results, verdict.SECONDS)
-    floor = "".join(f" A/A of *{task}*: {share:.0%}." for task, share in noises.items())
+    floor = ", ".join(f"*{task}* {share:.0%}" for task, share in noises.items())
+    floor = f" A/A: {floor}." if floor else ""
     return "\n\n".join([*parts, f"{missing(results, due)}{floor} {words}".strip()])
 
 

@@ -747,7 +747,7 @@ def check_the_cells(load, tmp_path):
     broken = in_task(EQUAL, one=result(LATER), A=result([2.0, "x", "x", 3.0, "x"]))
     failed = module.page(broken, {EQUAL: [ONE, "HogWild"]}, "here.")
     same("counts", [row[4:] for row in cells_of(failed)], [["failures"], [""], ["3 of 5"]])
-    assert f"Not yet measured: *x*. A/A of *{EQUAL}*: 0%. here." in page
+    assert f"Not yet measured: *x*. A/A: *{EQUAL}* 0%. here." in page
     assert "measured" not in module.page(results, {EQUAL: [ONE, "HogWild"]}, "here.")
     words = f"Not yet measured: *{EQUAL}* (1 of 2 rows are)."
     same("missing", module.missing(results, {EQUAL: [ONE, "y"]}), words)
