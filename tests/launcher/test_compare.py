@@ -1044,7 +1044,9 @@ MISTAKES["a_sitting_of_compare", "saves", ONE_RUN] = {
     "those who wait for nobody save nothing": [("text) if start.waits else text", "text)")],
 }
 MISTAKES["a_sitting_of_compare", "(sitting|seeds|rows|chosen|tuning)", "Compare"] = {
-    "the A/A row has the same seeds": [("first=AGAIN", "first=FINAL")],
+    "the A/A row has the same seeds": [
+        ('"HogWild", setting=words_of, first=AGAIN', '"HogWild", setting=words_of, first=FINAL')
+    ],
     "the test rows choose": [('+ ("validation" if tuning else "final")', '+ "final"')],
     "runs of a try": [
         (
