@@ -639,9 +639,9 @@ def check_what_runs_on_a_gpu(load, tmp_path):
     same("devices", hidden, [None, "-1"])
     rates = {f"{t}; {p}; {place}": [] for t, p in module.CASES for place in module.PLACES}
     rates |= {f"{'; '.join(module.CASES[0])}; {place}": [3.0, 4] for place in module.PLACES}
-    rates[f"{'; '.join(module.CASES[0])}; GPU"] = [6.0, 2]
+    rates[f"{'; '.join(module.CASES[0])}; GPU"] = [6.0, 4]
     row = module.table({"rates": rates, "about": ""}).splitlines()[2]
-    same("ratio", row.split(" | ")[-1], "1.25 (0.50-2.00) |")
+    same("ratio", row.split(" | ")[-1], "1.50 (1.00-2.00) |")
 
 
 MISTAKES["what_runs_on_a_gpu", "(rate|steps|devices|ratio)", GPU] = {
