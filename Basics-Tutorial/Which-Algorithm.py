@@ -484,7 +484,7 @@ assert all(
 # ## Which one to use
 # Begin at the top, and stop at the first "yes":
 #
-# ![Decision chart. Is one device large and fast enough? If yes: do not distribute: Non-Distributed-Setup. Is the model too large for a device? If yes: Sharded-Training; then Model-Parallelism, Sparse-Embeddings. Do the devices of one machine suffice? If yes: Multiple-GPUs-Single-Machine. Are the machines equal, and do all stay? If yes: Collective-AllReduce; slow network: Local-SGD, DiLoCo. Is just one slow at a time? If yes: HogWild, DynSGD; Synchronous-SGD with --backup-workers. Do gradients cost far more than pulls? If yes: HogWild or Parameter-Server-Strategy; if unstable, DynSGD. Otherwise T steps between two messages, each tuned: DOWNPOUR-Easy, ADAG, AEASGD; if all stay, Local-SGD, at 100 Mbit/s sooner than ADAG.](../docs/figures/choose.svg)
+# ![Decision chart. Is one device large and fast enough? If yes: do not distribute: Non-Distributed-Setup. Is the model too large for a device? If yes: Sharded-Training; then Model-Parallelism, Sparse-Embeddings. Do the devices of one machine suffice? If yes: Multiple-GPUs-Single-Machine. Are the machines equal, and do all stay? If yes: Collective-AllReduce; slow network: Local-SGD, DiLoCo. Is just one slow at a time? If yes: HogWild; DynSGD; with a backup: Synchronous-SGD. Do gradients cost far more than pulls? If yes: HogWild or Parameter-Server-Strategy; if unstable, DynSGD. Otherwise T steps between two messages, each tuned: DOWNPOUR-Easy, ADAG, AEASGD; if all stay, Local-SGD, at 100 Mbit/s sooner than ADAG.](../docs/figures/choose.svg)
 #
 # [Compare](../Measurements/Compare/#which-one-to-use-and-why) names measured rows behind this advice.
 

@@ -188,7 +188,8 @@ ROUNDS = [
     f"{FURTHER}{example} --local-steps {T}"
     for T in (1, 10, 100)
     for example in ("Local-SGD", "Local-SGD --slow-momentum 0.5", "DiLoCo")
-] + [TEN + ", A/A"]
+]
+ROUNDS += [TEN + ", A/A"]
 DIGITS, CONVOLUTION, GPT = "digits", "convolution", "GPT"
 LOCAL, STREAM = "local steps", "local steps, one pass"
 GPT_FILE = examples.ROOT / "Your-Model" / "gpt.py"

@@ -21,6 +21,7 @@ FURTHER = verdict.FURTHER
 ONE = tables.ALONE[0]
 NAMES = {ONE: "one process"}  # what a picture calls a row
 NAMES["Synchronous-SGD-different-learning-rates"] = "Synchronous-SGD, rates"
+NAMES["Synchronous-SGD --backup-workers 1"] = "Synchronous-SGD, a backup"
 NAMES[FURTHER + "Sharded-Training"] = "Sharded-Training (Adam)"
 NAMES[FURTHER + "DiLoCo"] = "DiLoCo (AdamW)"
 FRONT = {  # the tasks of the front page's picture, and what it calls them

@@ -147,7 +147,7 @@ def fault(results, mark, losses, task, ones, others):
         if found is None:
             return f"{task}: {one} and {other} are not separable"
         less, more = (one, other) if found else (other, one)
-        return f"{task}: {less} is sooner than {more}"
+        return f"{task}: {less} is {'less' if losses in LAST else 'sooner'} than {more}"
 
 
 def in_words(results, task, one, other, what):

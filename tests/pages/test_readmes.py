@@ -406,6 +406,9 @@ def test_the_ratios_of_the_front_page():
         links = ("10 Mbit/s", "100 Mbit/s")
         due = [ratio(link, f"Ring-AllReduce{end}", f"HogWild{end}") for link in links]
         assert words.format(*due) in page, due
+    # n workers send n gradients to a ps; in a ring each sends 2 (n - 1) / n of one.
+    due = " and ".join(f"{n * n / (2 * (n - 1)):.2g}" for n in (2, 4))
+    assert f"(by bytes {due})" in page, due
 
 
 def test_commands_exist():

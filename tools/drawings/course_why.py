@@ -192,8 +192,8 @@ QUESTIONS = (  # a question, and the two lines of the answer if it is yes
     ),
     (
         "Is just one slow at a time?",
-        "HogWild, DynSGD; Synchronous-",
-        "SGD with --backup-workers",
+        "HogWild; DynSGD; with a",
+        "backup: Synchronous-SGD",
     ),
     (
         "Do gradients cost far more than pulls?",
