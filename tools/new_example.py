@@ -4,8 +4,7 @@
     python tools/new_example.py HogWild Further-Algorithms/My-Algorithm
 
 Writes the script and run.sh under the new name, a page with all sections, a file for its reference
-and mistakes in tests/equations/, and a line in docs/reading-order.txt, tests/limits.txt and
-tests/words.txt.
+and mistakes in tests/equations/, and a line in docs/reading-order.txt.
 TODO marks what you have to write; a test fails while one is left. CONTRIBUTING.md has the steps.
 """
 
@@ -19,13 +18,10 @@ import sys
 
 import readmes
 import regions
-import wordcount
 from common import examples, reading_order
 from common.examples import ROOT, ToolError, shown
 
 TODO = "@@TODO@@"
-MORE_LINES, MORE_TOKENS = 30, 400  # than the source may have, until --limits lowers them
-MORE_WORDS = 2500  # than all pages may have, the same
 EQUATIONS = ROOT / "tests" / "equations"
 
 TEMPLATES = ROOT / "tools" / "templates"
@@ -129,31 +125,6 @@ def from_template(template, source, name):
     )
 
 
-def new_limits(text, source, name):
-    """Returns tests/limits.txt with a line for the new script; the source's limits, and some."""
-    limits, old = regions.read_limits(text), shown(readmes.script(ROOT / source))
-    if old not in limits:
-        raise ToolError(f"tests/limits.txt has no line of {old}: add it first")
-    above, tokens, lines = limits[old]
-    limits = f"{above + MORE_LINES} {tokens + MORE_TOKENS} {lines + MORE_LINES}"
-    return with_row(text, f"{name}/{stem(name)}.py {limits}")
-
-
-def new_words(text, name):
-    """Returns tests/words.txt with a line for the new page, and with its words in the sum."""
-    (words,) = regions.read_limits(text)[wordcount.ALL]
-    total = f"{wordcount.ALL} {words + MORE_WORDS}  # with {name}"
-    text = re.sub(rf"(?m)^{wordcount.ALL} .*$", total, text)
-    return with_row(text, f"{name}/README.md {wordcount.most(name)}")
-
-
-def with_row(text, row):
-    """Returns the text of a file of limits with one more line, at its place."""
-    comments = [line for line in text.splitlines() if line.startswith("#")]
-    rows = [line for line in text.splitlines() if line and line not in comments]
-    return "\n".join([*comments, *sorted([*rows, row], key=lambda row: row.split()[0])]) + "\n"
-
-
 def create(source, name):
     """Writes all files of a new example; returns their paths. Raises ToolError, before it does."""
     check_source(source)
@@ -167,8 +138,6 @@ def create(source, name):
         folder / "README.md": from_template("page.txt", source, name),
         EQUATIONS / f"{stem(name)}.py": from_template("equation.txt", source, name),
         order: reading_order.inserted(examples.read(order), name, source),
-        regions.LIMITS: new_limits(examples.read(regions.LIMITS), source, name),
-        wordcount.WORDS: new_words(examples.read(wordcount.WORDS), name),
     }
     folder.mkdir(parents=True)
     for path, text in texts.items():

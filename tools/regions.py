@@ -4,27 +4,21 @@
     python tools/regions.py --fix SCRIPT      copy its regions into all scripts that have them
     python tools/regions.py --fix A B         copy the regions of A into B
     python tools/regions.py --diff A B        the difference of two scripts, regions folded
-    python tools/regions.py --limits          lower tests/limits.txt to what the scripts have
-    python tools/regions.py --limits SCRIPT   the same for this script only
 
 A region is what stands between "# region: name" and "# endregion: name". Below the divider all text
 stands in regions, so that each ends where the next begins, or at `if __name__`.
 """
 
 import argparse
-import ast
 import difflib
 import functools
-import io
 import pathlib
 import re
 import sys
-import tokenize
 
-from common.examples import DIVIDER, ROOT, ToolError, exit_code, folders, lines_above, parsed, read
-from common.examples import scripts, shown, tracked
+from common.examples import DIVIDER, ROOT, ToolError, exit_code, folders, read, scripts, shown
+from common.examples import tracked
 
-LIMITS = ROOT / "tests" / "limits.txt"
 # What each script has for itself, or in one form of several.
 OWN = {"algorithm", "add_flags", "build", "train", "main", "Cluster", "variables", "batches"}
 MARKER = re.compile(r"^# (region|endregion): (\w+)(?: -- [^\n]*)?$")
@@ -139,72 +133,13 @@ def fix(source, *targets):
         path.write_text("\n".join(lines) + "\n")
 
 
-def tokens(text):
-    """Returns the number of a script's tokens, without comments and docstrings.
-
-    An f-string counts as one: it is one token up to Python 3.11, and several from 3.12 on.
-    """
-    docstrings = set()  # the lines on which they begin
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, (ast.Module, ast.FunctionDef, ast.ClassDef)):
-            if ast.get_docstring(node, clean=False) is not None:
-                docstrings.add(node.body[0].lineno)
-    layout = {"COMMENT", "NL", "NEWLINE", "INDENT", "DEDENT", "ENCODING", "ENDMARKER"}
-    number, inside = 0, 0  # inside: how many f-strings are open
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        kind = tokenize.tok_name[token.type]
-        if kind == "FSTRING_END":
-            inside -= 1
-        elif kind not in layout and not inside:
-            number += not (kind == "STRING" and token.start[0] in docstrings)
-        if kind == "FSTRING_START":
-            inside += 1
-    return number
-
-
-def read_limits(text):
-    """Returns {path: its numbers} of a text like tests/limits.txt: as many on each line."""
-    limits = {}
-    for line in text.splitlines():
-        if fields := line.partition("#")[0].split():
-            name, *numbers = fields
-            as_many = len(numbers) == len(next(iter(limits.values()), numbers)) > 0
-            if not as_many or not all(map(str.isdigit, numbers)):
-                raise ToolError(f"a line of limits must be a path and its numbers; it is: {line}")
-            limits[name] = tuple(map(int, numbers))
-    return limits
-
-
-def size(name):
-    """Returns what tests/limits.txt limits: lines above the divider, tokens, and all lines."""
-    parsed(ROOT / name)
-    text = read(ROOT / name)
-    return lines_above(text) or sys.maxsize, tokens(text), len(text.splitlines())
-
-
-def lower_limits(only=(), path=LIMITS, size=size):
-    """Writes each file's own size, or only those of some, into the file of limits, where lower."""
-    text = read(path)
-    limits = read_limits(text)
-    for name in only or limits:
-        if name not in limits:
-            raise ToolError(f"{shown(path)} has no line of {name}: add one, as the others have it")
-        line = " ".join([name, *map(str, map(min, limits[name], size(name)))])
-        text = re.sub(r"(?m)^%s( +\d+)+" % re.escape(name), line, text)
-    path.write_text(text)
-
-
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--fix", nargs="+", type=pathlib.Path, metavar="SCRIPT")
     parser.add_argument("--diff", nargs=2, type=pathlib.Path, metavar="SCRIPT")
-    parser.add_argument("--limits", nargs="*", type=pathlib.Path, metavar="SCRIPT")
     flags = parser.parse_args()
-    if flags.limits is not None:
-        lower_limits([shown(script) for script in flags.limits])
-        return 0
     if flags.fix:
         fix(*flags.fix)
         if flags.fix[1:]:

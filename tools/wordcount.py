@@ -1,29 +1,20 @@
-"""Counts the words of each page, which tests/words.txt limits.
+"""Shows the words of each page, and those of all pages together.
 
-    python tools/wordcount.py                  check; exits with 1 and the pages that are too long
-    python tools/wordcount.py --limits         lower tests/words.txt to what the pages have
-    python tools/wordcount.py --limits PAGE    the same for this page, and for the sum
+    python tools/wordcount.py
 
-Neither the generated parts of a page count nor its blocks of code and comments. The line `all` is
-the sum of all that `wc -w` counts on the pages without .github. CHANGELOG.md, which grows, has no
-limit.
+Of a page neither the generated parts count nor its blocks of code and comments. The last line is
+the sum of all that `wc -w` counts; tests/caps.txt has its cap. CHANGELOG.md, which grows, and the
+pages of .github do not count.
 """
 
-import pathlib
 import re
 import sys
 
 import readmes
-import regions
 from common import drivers, examples
-from common.examples import ROOT
 
-WORDS = ROOT / "tests" / "words.txt"
-ALL = "all"
 CODE = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)
 COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)  # such as a mark of verdict.py
-
-
 IN_ALL = 1100  # words that an example's page may have, as `wc -w` counts them
 
 
@@ -37,40 +28,24 @@ def counted(text):
     return len(re.findall(r"\S*\w\S*", COMMENT.sub("", CODE.sub("", readmes.PART.sub("", text)))))
 
 
+def total(texts):
+    """Returns what `wc -w` counts in these texts together."""
+    return sum(len(text.split()) for text in texts)
+
+
 def pages():
-    """Returns the pages that have a limit."""
-    return [path for path in readmes.files() if path.name != "CHANGELOG.md"]
-
-
-def size(name):
-    """Returns the number that a line of tests/words.txt limits, as a tuple."""
-    if name == ALL:
-        counting = [page for page in pages() if page.parent.name != ".github"]
-        return (sum(len(examples.read(page).split()) for page in counting),)
-    return (counted(examples.read(ROOT / name)),)
-
-
-def faults(limits):
-    """Returns a sentence for each page, or the sum, that is above its limit."""
-    sizes = {name: size(name)[0] for name in limits}
-    return [
-        f"{name} has {sizes[name]} words of {limit}: cut some"
-        for name, (limit,) in limits.items()
-        if sizes[name] > limit
-    ]
+    """Returns the pages whose words count."""
+    files = readmes.files()
+    return [path for path in files if path.name != "CHANGELOG.md" and path.parent.name != ".github"]
 
 
 def main():
-    parser = drivers.Parser(__doc__)
-    parser.add_argument("--limits", nargs="*", type=pathlib.Path, metavar="PAGE")
-    lower = parser.parse_args().limits
-    if lower is not None:
-        only = [*map(examples.shown, lower), ALL] if lower else ()
-        regions.lower_limits(only, WORDS, size)
-        return 0
-    found = faults(regions.read_limits(examples.read(WORDS)))
-    print("\n".join(found) or "no page is too long")
-    return bool(found)
+    drivers.Parser(__doc__).parse_args()
+    texts = {examples.shown(page): examples.read(page) for page in pages()}
+    for name, text in texts.items():
+        print(f"{counted(text):6} {name}")
+    print(f"{total(texts.values()):6} all pages, as wc -w counts")
+    return 0
 
 
 if __name__ == "__main__":

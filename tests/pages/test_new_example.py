@@ -9,10 +9,8 @@ import new_example
 import pytest
 import readmes
 import support
-import wordcount
 from common import examples
 
-LIMITS = ["limits.txt", "words.txt"]
 FEW = ["Non-Distributed-Setup", "Distributed-Setup", "HogWild"]
 NEW = "Further-Algorithms/Delay-Compensation"
 SCRIPT = f"{NEW}/delay_compensation.py"
@@ -26,22 +24,18 @@ def few_examples(tmp_path_factory):
     copied = (*FEW, "tools", "tfrun", "common", "Measurements")
     for path in sum((examples.tracked(pattern) for pattern in patterns), []):
         name = path.relative_to(support.ROOT)
-        if name.parts[0] in copied or name.name in LIMITS:
+        if name.parts[0] in copied:
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, root / name)
     shutil.rmtree(root / "tfrun" / "bin", ignore_errors=True)
     for page in [*root.glob("Measurements/*/README.md"), *root.glob("tfrun/*.md")]:
         page.unlink()
-    (root / "tests" / "equations").mkdir()
+    (root / "tests" / "equations").mkdir(parents=True)
     (root / "docs").mkdir()
     for name in ["docs/papers.txt", *(f"tests/equations/{new_example.stem(n)}.py" for n in FEW)]:
         shutil.copyfile(support.ROOT / name, root / name)
     order = "\n  ".join(["One worker", *FEW])
     (root / "docs" / "reading-order.txt").write_text(f"{order}\n\nFurther algorithms\n")
-    for limits in (root / "tests" / name for name in LIMITS):
-        lines = limits.read_text().splitlines()
-        lines = [line for line in lines if re.split("[/ ]", line)[0] in (*FEW, wordcount.ALL)]
-        limits.write_text("\n".join(lines) + "\n")
     (root / "tests" / "pictures.txt").touch()
     (root / "README.md").write_text("<!-- generated: examples -->\n<!-- end -->\n")
     support.git(root, "init", "-q")
@@ -75,8 +69,6 @@ def test_a_new_example_has_no_numbers(few_examples):
     assert "Differs from:  HogWild: " in script and "# HogWild:" not in script
     assert '"$here/../../activate.sh"' in (root / NEW / "run.sh").read_text()
     compile((root / "tests" / "equations" / "delay_compensation.py").read_text(), "it", "exec")
-    assert f"\n{SCRIPT} " in (root / "tests" / "limits.txt").read_text()
-    assert f"\n{NEW}/README.md 600\n" in (root / "tests" / "words.txt").read_text()
     code, output = tool(root, "regions.py")
     assert code == 0, output
 
@@ -143,8 +135,6 @@ WRONG = [
     (["regions.py"], HOGWILD, "# endregion: problem\n", "", "region"),
     (["regions.py", "--fix", "My.py"], None, "", "", "My.py cannot be read"),
     (["regions.py", "--diff", HOGWILD, "My.py"], None, "", "", "My.py cannot be read"),
-    (["regions.py", "--limits", "My.py"], None, "", "", "limits.txt has no line of My.py"),
-    (["regions.py", "--limits"], "tests/limits.txt", "hogwild.py ", "", "a line of limits must be"),
     (["picture_marks.py", "My.png"], None, "", "", "My.png is no picture that git knows"),
     (["picture_marks.py"], "tests/pictures.txt", "", "a line", "remove the line `a line`"),
 ]
@@ -155,7 +145,7 @@ WRONG = [
 )
 def test_a_tool_says_what_to_do(words, name, old, new, sentence, few_examples):
     """Tests that a wrong step ends with a sentence, and not with a traceback."""
-    path = few_examples / (name or "tests/limits.txt")
+    path = few_examples / (name or "tests/pictures.txt")
     whole = path.read_text()
     try:
         if old is None:
