@@ -358,7 +358,9 @@ MISTAKES = {
         "w is read and then written": [SUB],
         "a push without a ticket": [(TICKETED, TICKETED.replace("ticket", ""))],
     },
-    ("From-TensorFlow-1/HogWild-Sessions", "steps"): {"the counter is read and then written": [(TICKET, READ_TICKET)]},
+    ("From-TensorFlow-1/HogWild-Sessions", "steps"): {
+        "the counter is read and then written": [(TICKET, READ_TICKET)]
+    },
     (DELAYED, "(parameters|velocity)"): {
         "no lock": [(LOCK, "push()")],
         "a lock for each worker": [(LOCK, OWN_LOCK)],

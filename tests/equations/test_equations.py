@@ -4,8 +4,8 @@ Then the mistakes: each is put into a copy of the script, and a comparison of nu
 must fail. That the mistaken script runs all the same, and ends well, is tested, too.
 
 A script my_algorithm.py, in whatever folder, has a file tests/equations/my_algorithm.py, found by
-its name. hogwild_sessions.py is a model of one, and aeamsgd.py with VARIABLES. Such a file imports nothing
-of the script, and has:
+its name. hogwild_sessions.py is a model of one, and aeamsgd.py with VARIABLES. Such a file imports
+nothing of the script, and has:
 
 REFERENCE   the equation in NumPy: a class as those of common/references.py, or one of them. Derive
             it from HogWild and write `update`, or from Synchronous and write `move`.

@@ -384,9 +384,11 @@ def test_a_test_begins_before_it_and_ends_after_it(script, tmp_path, monkeypatch
 
 # Mistakes ----------------------------------------------------------------------------------------
 
-HOGWILD, EASY = examples.main_script("From-TensorFlow-1/HogWild-Sessions"), examples.main_script("DOWNPOUR-Easy")
+HOGWILD = examples.main_script("From-TensorFlow-1/HogWild-Sessions")
+EASY = examples.main_script("DOWNPOUR-Easy")
 SYNC = examples.main_script("Synchronous-SGD")
-SUPERVISOR = support.ROOT / "From-TensorFlow-1/Distributed-Setup-Sessions" / "distributed_setup_supervisor.py"
+SUPERVISOR = examples.main_script("From-TensorFlow-1/Distributed-Setup-Sessions")
+SUPERVISOR = SUPERVISOR.with_name("distributed_setup_supervisor.py")
 RING = examples.main_script("Ring-AllReduce")
 DILOCO = examples.main_script("Further-Algorithms/DiLoCo")
 LOCAL = examples.main_script("Further-Algorithms/Local-SGD")

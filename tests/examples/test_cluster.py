@@ -243,7 +243,8 @@ with tf.Session("grpc://127.0.0.1:" + sys.argv[1], config=config) as session:
 def test_what_the_security_note_says(tmp_path):
     """A ps listens on every interface, and reads a file for whoever asks."""
     (tmp_path / "secret").write_text("my secret")
-    launcher, directory = support.ROOT / "From-TensorFlow-1/Distributed-Setup-Sessions" / "run.sh", tmp_path / "run"
+    launcher = support.ROOT / "From-TensorFlow-1" / "Distributed-Setup-Sessions" / "run.sh"
+    directory = tmp_path / "run"
     with support.Run(launcher, directory, "--steps", "1000000") as run:
         support.wait_until(lambda: run.step() >= 1, 60, "it trains")
         config = support.tf_config(support.processes_of(directory)[-1])
@@ -271,7 +272,8 @@ def test_an_update_that_tensorflow_cancels_is_made_again(tmp_path):
                     raise tf.errors.CancelledError(None, None, "RecvFromRemoteAsync")
                 return call()
 """
-    script, original = tmp_path / "hogwild_sessions.py", examples.main_script("From-TensorFlow-1/HogWild-Sessions")
+    original = examples.main_script("From-TensorFlow-1/HogWild-Sessions")
+    script = tmp_path / original.name
     script.write_text(examples.replaced(original, [(old, new)]))
     with support.QuickCluster() as quick:
         codes, output = quick.run(script, tmp_path / "run", "--steps", "200")
