@@ -31,10 +31,14 @@ TRAINS, ERROR = "trains", "error: "  # of a cell; any other is the line of a ref
 
 
 def all_scripts():
-    """Returns [(the name of an example, its main script)] of those that are no drivers."""
+    """Returns [(an example, its main script)] of all but drivers and old forms of others."""
     kinds = examples.scripts()
     mains = [(folder.name, examples.main_script(folder)) for folder in examples.folders()]
-    return [(name, script) for name, script in mains if script in kinds]
+    return [
+        (name, script)
+        for name, script in mains
+        if script in kinds and examples.SESSIONS not in script.parts
+    ]
 
 
 def all_files():

@@ -14,7 +14,14 @@ import time
 import tokenize
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-PARENTS = ("", "Further-Algorithms", "Operations")  # where folders of examples stand
+SESSIONS = "From-TensorFlow-1"  # the folder of examples that are kept as TensorFlow 1 had them
+PARENTS = ("", "Further-Algorithms", "Operations", SESSIONS)  # where folders of examples stand
+# {an example that TensorFlow 2 runs: where its form with sessions stands}. It goes with the last
+# other script that has sessions.
+SESSION_FORM = {
+    "HogWild": f"{SESSIONS}/HogWild-Sessions",
+    "Distributed-Setup": f"{SESSIONS}/Distributed-Setup-Sessions",
+}
 DIVIDER = "# From here to the end: the same text"  # above it the example, below it only regions
 
 
@@ -107,6 +114,17 @@ def main_script(folder):
     """Returns the main script of an example, by the name of its folder, such as "HogWild"."""
     name = pathlib.PurePath(folder).name
     return ROOT / folder / (name.replace("-", "_").lower() + ".py")
+
+
+def has_sessions(script):
+    """Returns whether a script is written for the sessions of TensorFlow 1."""
+    return "import tensorflow.compat.v1 as tf" in script.read_text()
+
+
+def session_form(folder):
+    """Returns the folder in which an example's form with sessions stands: this one, or another."""
+    there = main_script(folder)
+    return folder if there.exists() and has_sessions(there) else SESSION_FORM.get(folder, folder)
 
 
 def kind_of(script):

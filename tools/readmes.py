@@ -22,7 +22,8 @@ import textwrap
 import regions
 from common import drivers, idle, pages, reading_order
 from common.examples import PARENTS, ROOT, ToolError, example_digest, exit_code, load, main_script
-from common.examples import parsed, read, script_of, scripts, shown, tracked
+from common.examples import has_sessions, parsed, read, script_of, scripts, session_form, shown
+from common.examples import tracked
 from tfrun import known_errors
 
 PART = re.compile(r"(<!-- generated: (\w+)(?: ([^ ]+))? -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -304,8 +305,10 @@ def diff(folder, neighbour):
     neighbour: a folder, or a script in one.
     """
     argument(folder, "diff", neighbour)
-    other = ROOT / neighbour if neighbour.endswith(".py") else script(ROOT / neighbour)
     own = script(folder)
+    if has_sessions(own):
+        neighbour = session_form(neighbour)
+    other = ROOT / neighbour if neighbour.endswith(".py") else script(ROOT / neighbour)
     whole, before = lines_of_algorithm(own), lines_of_algorithm(other)
     lines = list(regions.unified(before, whole, other.name, own.name, n=0))[2:]
     changed = sum(line.startswith(("+", "-")) for line in lines)

@@ -171,7 +171,7 @@ def main():
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     logging.basicConfig(level=logging.CRITICAL)  # before TensorFlowOnSpark sets it to INFO
     sys.path.append(tfos.HOGWILD)
-    import hogwild
+    import hogwild_sessions as hogwild
 
     data, large = hogwild.load_data("digits"), output / "large.npz"
     np.savez(

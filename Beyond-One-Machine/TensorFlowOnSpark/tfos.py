@@ -25,7 +25,8 @@ import numpy as np
 from common import drivers
 from tfrun.launch import signals
 
-HOGWILD = str(pathlib.Path(__file__).resolve().parents[2] / "HogWild")  # also on the executors
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+HOGWILD = str(ROOT / "From-TensorFlow-1" / "HogWild-Sessions")  # also on the executors
 
 
 def map_fun(flags, ctx):
@@ -36,7 +37,7 @@ def map_fun(flags, ctx):
     facts = {}
     try:
         sys.path.insert(0, HOGWILD)
-        import hogwild
+        import hogwild_sessions as hogwild
 
         cluster = hogwild.Cluster()
         server = hogwild.tf.train.Server(cluster.spec, *cluster.task, config=cluster.config)
@@ -155,7 +156,7 @@ def loop(run, feed, n_rows, flags):
 def records(dataset, record_rows):
     """Returns the training rows as an RDD has them: (number, x, y), or blocks of such rows."""
     sys.path.insert(0, HOGWILD)
-    from hogwild import load_data
+    from hogwild_sessions import load_data
 
     x, y = load_data(dataset)[:2]
     if record_rows == 1:

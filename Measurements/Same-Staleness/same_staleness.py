@@ -24,7 +24,7 @@ from common.drivers import middle
 from rich.console import Group
 from tfrun.runs.data import RunData
 
-EXAMPLE = "HogWild"
+EXAMPLE = "From-TensorFlow-1/HogWild-Sessions"
 GRID = 2**0.25  # between two rates; a step of the grid counts from the rate 1
 LOWEST, HIGHEST = -36, 12  # steps at which a search gives up; the table then has no such limit
 LEARNS = 1.0  # a run has learned if its last test loss is below; it begins at 2.3

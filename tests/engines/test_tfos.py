@@ -61,7 +61,7 @@ def test_a_failing_task_ends_the_run(tmp_path):
 def compare_fed(changes=()):
     """Asserts that fed mini-batches train a model with state and a penalty as Keras does."""
     tfos = examples.load(FOLDER / "tfos.py", examples.replaced(FOLDER / "tfos.py", changes))
-    hogwild = examples.load(examples.main_script("HogWild"))
+    hogwild = examples.load(examples.main_script("From-TensorFlow-1/HogWild-Sessions"))
     tf, layers, data = hogwild.tf, hogwild.keras.layers, problem.digits_like()
     penalty = hogwild.keras.regularizers.L2(0.1)
     model = hogwild.keras.Sequential(

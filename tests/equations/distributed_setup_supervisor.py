@@ -1,4 +1,4 @@
-"""Distributed-Setup with a Supervisor: w <- w - lr * g(w), by a single worker."""
+"""Distributed-Setup-Sessions with a Supervisor: w <- w - lr * g(w), by a single worker."""
 
 from common.references import HogWild
 

@@ -298,7 +298,7 @@ def core(scripts, names):
     return [pytest.param(path, marks=[] if path.stem in names else long) for path in scripts]
 
 
-IN_CORE = ["hogwild", "downpour", "async_local_sgd", "delay_compensation"]
+IN_CORE = ["hogwild_sessions", "downpour", "async_local_sgd", "delay_compensation"]
 
 
 @pytest.mark.parametrize("script", core(ASYNCHRONOUS, IN_CORE), ids=equations.ids)
@@ -354,11 +354,13 @@ COMPENSATED = "Further-Algorithms/Delay-Compensation"
 REPORT = ("ticket = lock.execute(report)", "ticket = report()")
 # (an example, the comparison that fails): {the mistake: [(text, what replaces it)]}
 MISTAKES = {
-    ("HogWild", "parameters"): {
+    ("From-TensorFlow-1/HogWild-Sessions", "parameters"): {
         "w is read and then written": [SUB],
         "a push without a ticket": [(TICKETED, TICKETED.replace("ticket", ""))],
     },
-    ("HogWild", "steps"): {"the counter is read and then written": [(TICKET, READ_TICKET)]},
+    ("From-TensorFlow-1/HogWild-Sessions", "steps"): {
+        "the counter is read and then written": [(TICKET, READ_TICKET)]
+    },
     (DELAYED, "(parameters|velocity)"): {
         "no lock": [(LOCK, "push()")],
         "a lock for each worker": [(LOCK, OWN_LOCK)],

@@ -8,6 +8,7 @@ import support
 from common import examples
 
 SCRIPTS = [path for path in examples.scripts() if "updates-per-call" in path.read_text()]
+SESSIONS = "From-TensorFlow-1/HogWild-Sessions"
 STEPS = 57  # the last call is cut off
 NOTED = ' + tf.get_collection("written")'
 SIZE = "tf.where(update.ticket < 50, 1, 4 * 10**7)"  # in the last call a row takes long
@@ -91,10 +92,10 @@ def test_the_updates_of_a_call_come_one_after_the_other(script, quick, tmp_path)
 @pytest.mark.parametrize(
     "folder, fails, changes",
     [
-        ("HogWild", "losses", [(CHAIN, "pass")]),
+        (SESSIONS, "losses", [(CHAIN, "pass")]),
         pytest.param("AEASGD", "losses", [(CHAIN, "pass")], marks=pytest.mark.long),
-        ("HogWild", "steps", [(NOTED, ""), SLOW]),
-        pytest.param("HogWild", "messages", [ON_THE_WORKER], marks=pytest.mark.long),
+        (SESSIONS, "steps", [(NOTED, ""), SLOW]),
+        pytest.param(SESSIONS, "messages", [ON_THE_WORKER], marks=pytest.mark.long),
     ],
 )
 def test_a_mistake_is_caught(folder, fails, changes, quick, tmp_path):

@@ -4,8 +4,8 @@ Then the mistakes: each is put into a copy of the script, and a comparison of nu
 must fail. That the mistaken script runs all the same, and ends well, is tested, too.
 
 A script my_algorithm.py, in whatever folder, has a file tests/equations/my_algorithm.py, found by
-its name. hogwild.py is a model of one, and aeamsgd.py with VARIABLES. Such a file imports nothing
-of the script, and has:
+its name. hogwild_sessions.py is a model of one, and aeamsgd.py with VARIABLES. Such a file imports
+nothing of the script, and has:
 
 REFERENCE   the equation in NumPy: a class as those of common/references.py, or one of them. Derive
             it from HogWild and write `update`, or from Synchronous and write `move`.
@@ -95,7 +95,7 @@ STRONG, WEAK = {"compensation": 50.0}, {"compensation": 1e-30}
     "name, reference, flags, schedule",
     [
         # One worker, and one local step: plain SGD.
-        ("HogWild", references.HogWild, {}, IN_TURN),
+        ("From-TensorFlow-1/HogWild-Sessions", references.HogWild, {}, IN_TURN),
         ("DOWNPOUR-Easy", references.HogWild, ONE_STEP, IN_TURN),
         ("ADAG", references.HogWild, ONE_STEP, IN_TURN),
         ("DynSGD", references.HogWild, ONE_STEP, IN_TURN),
@@ -190,7 +190,7 @@ def test_a_state_that_is_lost_between_local_steps_is_caught():
 def test_a_state_that_does_not_reach_the_ps_is_caught():
     with support.caught("state on the ps"):
         moves = "map(tf.assign, state, local_state)"
-        compare_state(examples.main_script("HogWild"), [(moves, "[]")])
+        compare_state(examples.main_script("From-TensorFlow-1/HogWild-Sessions"), [(moves, "[]")])
 
 
 OWN_MOVES = "*[v.assign(m - e) for v, m, e in zip(own, moved, force)]"

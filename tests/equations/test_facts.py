@@ -179,7 +179,7 @@ def wrong_times(script, rows, what):
     return wrong
 
 
-CORE = ["hogwild"]
+CORE = ["hogwild_sessions"]
 
 
 @pytest.mark.parametrize(
@@ -308,7 +308,7 @@ def loops():
     """A script of each loop that tests: those with the same text around it are one."""
     found = {}
     for path in sorted(
-        WITH_METRICS, key=lambda path: path.stem not in ("hogwild", "ring_allreduce")
+        WITH_METRICS, key=lambda path: path.stem not in ("hogwild_sessions", "ring_allreduce")
     ):
         kind, text = examples.kind_of(path), path.read_text()
         # A process has one set of logical devices, and one group of a collective.
@@ -384,9 +384,11 @@ def test_a_test_begins_before_it_and_ends_after_it(script, tmp_path, monkeypatch
 
 # Mistakes ----------------------------------------------------------------------------------------
 
-HOGWILD, EASY = examples.main_script("HogWild"), examples.main_script("DOWNPOUR-Easy")
+HOGWILD = examples.main_script("From-TensorFlow-1/HogWild-Sessions")
+EASY = examples.main_script("DOWNPOUR-Easy")
 SYNC = examples.main_script("Synchronous-SGD")
-SUPERVISOR = support.ROOT / "Distributed-Setup" / "distributed_setup_supervisor.py"
+SUPERVISOR = examples.main_script("From-TensorFlow-1/Distributed-Setup-Sessions")
+SUPERVISOR = SUPERVISOR.with_name("distributed_setup_supervisor.py")
 RING = examples.main_script("Ring-AllReduce")
 DILOCO = examples.main_script("Further-Algorithms/DiLoCo")
 LOCAL = examples.main_script("Further-Algorithms/Local-SGD")

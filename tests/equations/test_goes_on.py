@@ -34,6 +34,7 @@ CORE = ["downpour", "non_distributed_setup"]
 # Their sessions are those of others, and beside w they have nothing: see test_state.py, too.
 NIGHTLY = ["adag", "downpour_easy", "distributed_setup", "delay_compensation", "sagn"]
 NIGHTLY += ["synchronous_sgd_different_learning_rates", "hogwild", "dynsgd", "synchronous_sgd"]
+NIGHTLY += ["distributed_setup_sessions", "hogwild_sessions"]
 NIGHTLY += ["ring_allreduce"]
 TIMES = re.compile("times")  # of Bounded-Staleness: a clock's, and not those of updates
 

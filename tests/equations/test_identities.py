@@ -13,7 +13,7 @@ import support
 from common import examples
 
 DYNSGD = examples.main_script("DynSGD")
-HOGWILD = examples.main_script("HogWild")
+HOGWILD = examples.main_script("From-TensorFlow-1/HogWild-Sessions")
 COMPENSATION = examples.main_script("Further-Algorithms/Delay-Compensation")
 DELAYED = examples.main_script("Further-Algorithms/Async-Local-SGD")
 BOUNDED = examples.main_script("Further-Algorithms/Bounded-Staleness")

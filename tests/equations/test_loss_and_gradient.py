@@ -412,7 +412,8 @@ def check(script, folder, changes=()):
 
 
 # One with each form of the regions that compute gradients.
-HOGWILD, RING = examples.main_script("HogWild"), examples.main_script("Ring-AllReduce")
+HOGWILD = examples.main_script("From-TensorFlow-1/HogWild-Sessions")
+RING = examples.main_script("Ring-AllReduce")
 COORDINATOR = examples.main_script("Parameter-Server-Strategy")
 CORE = [HOGWILD, RING, PLACES]
 

@@ -22,6 +22,8 @@ from tfrun.commands import export
 from tfrun.runs import summary
 from tfrun.runs.data import RunData
 
+SESSIONS = "From-TensorFlow-1/HogWild-Sessions"
+
 
 def run(quick, folder, example, changes, *flags, workers=2, ps=1):
     """Runs a copy of the example's script with these changes; returns the run directory."""
@@ -175,7 +177,7 @@ def check_going_on(example, changes, quick, folder):
 
 def with_layers(*names):
     """The change of the model to two hidden layers of the same size, with these names."""
-    text = examples.main_script("HogWild").read_text()
+    text = examples.main_script(SESSIONS).read_text()
     begin, end = (
         text.index("            keras.layers.Dense(128,"),
         text.index("keras.layers.Dense(np.bincount"),
@@ -186,7 +188,7 @@ def with_layers(*names):
 
 def begin_again(quick, folder, directory, layers):
     """What a chief without a ps says at last when it finds that run, with a model of its own."""
-    script = examples.main_script("HogWild")
+    script = examples.main_script(SESSIONS)
     (folder / script.name).write_text(examples.replaced(script, [with_layers(*layers)]))
     tasks = {"ps": ["127.0.0.1:9"], "worker": ["127.0.0.1:0"]}
     config = json.dumps({"cluster": tasks, "task": {"type": "worker", "index": 0}})
@@ -197,7 +199,7 @@ def begin_again(quick, folder, directory, layers):
 def test_a_checkpoint_of_another_model_is_refused(quick, tmp_path):
     """Two layers of equal size in another order, and flags.json of before it had the variables."""
     layers, flags = ["one", "two"], ["--steps", "5"]
-    directory = run(quick, tmp_path, "HogWild", [with_layers(*layers)], *flags, workers=1)
+    directory = run(quick, tmp_path, SESSIONS, [with_layers(*layers)], *flags, workers=1)
     refused = "ValueError: %s has a checkpoint of another model" % directory
     assert "no ps answered" in begin_again(quick, tmp_path, directory, layers)
     assert begin_again(quick, tmp_path, directory, ["two", "one"]) == refused
@@ -369,30 +371,30 @@ def check_seeds(example, changes, quick, folder):
 
 
 def others(*left_out):
-    """Returns the folders of all asynchronous examples but HogWild and those left out."""
-    return [name for name in equations.asynchronous() if name not in ("HogWild", *left_out)]
+    """Returns the folders of all asynchronous examples but HogWild-Sessions and those left out."""
+    return [name for name in equations.asynchronous() if name not in (SESSIONS, *left_out)]
 
 
 CHECKS = {  # a check: (its examples in the core tier, more in `all`)
     # One with each form of the region that tests.
     check_test: (
-        ["HogWild"],
+        [SESSIONS],
         ["Model-Parallelism", "Collective-AllReduce", "Parameter-Server-Strategy"],
     ),
-    check_rows: (["HogWild"], []),
+    check_rows: ([SESSIONS], []),
     check_pairs: (["Sparse-Embeddings"], []),
     check_calls: (["Collective-AllReduce"], ["Ring-AllReduce"]),
-    check_the_last_checkpoint: (["HogWild"], []),
-    check_going_on: (["HogWild"], []),
+    check_the_last_checkpoint: ([SESSIONS], []),
+    check_going_on: ([SESSIONS], []),
     # DynSGD notes the version and pulls under one lock, which the other one here does not take.
-    check_the_version: (["HogWild"], others("DynSGD")),
+    check_the_version: ([SESSIONS], others("DynSGD")),
     # With elastic averaging no gradient lies between the pull and the push.
-    check_the_ticket: (["HogWild"], others("AEASGD", "AEAMSGD")),
+    check_the_ticket: ([SESSIONS], others("AEASGD", "AEAMSGD")),
     # Elsewhere the local steps begin at the pull.
     check_the_place: (["AEASGD"], ["AEAMSGD"]),
-    check_losses: (["HogWild"], []),
+    check_losses: ([SESSIONS], []),
     check_examples: (["DOWNPOUR-Easy"], ["Multiple-GPUs-Single-Machine", LOCAL_SGD]),
-    check_seeds: (["HogWild"], ["Ring-AllReduce", "Non-Distributed-Setup"]),
+    check_seeds: ([SESSIONS], ["Ring-AllReduce", "Non-Distributed-Setup"]),
 }
 
 
@@ -443,15 +445,15 @@ PULL_FIRST = (
 )
 # (the check, its example, the comparison that fails): {the mistake: [(text, what replaces it)]}
 CORE_MISTAKES = {
-    (check_rows, "HogWild", "rows"): {
+    (check_rows, SESSIONS, "rows"): {
         "rows in both": [("x[:-360], y[:-360], x[-360:]", "x[:-300], y[:-300], x[-360:]")]
     },
 }
 MISTAKES = {
-    (check_test, "HogWild", "test_loss"): {
+    (check_test, SESSIONS, "test_loss"): {
         "training rows are tested": [("local_state" + TEST_ROWS, "local_state, x, y)")]
     },
-    (check_test, "HogWild", "test_accuracy"): {"the second best counts, too": [SECOND_BEST]},
+    (check_test, SESSIONS, "test_accuracy"): {"the second best counts, too": [SECOND_BEST]},
     (check_test, "Model-Parallelism", "test_loss"): {
         "training rows are tested": [("stages, places" + TEST_ROWS, "stages, places, x, y)")]
     },
@@ -474,18 +476,18 @@ MISTAKES = {
             ("min(flags.steps - metrics.step, flags.steps_per_call)", "flags.steps_per_call")
         ]
     },
-    (check_the_last_checkpoint, "HogWild", "(w|test_loss)"): {
+    (check_the_last_checkpoint, SESSIONS, "(w|test_loss)"): {
         "a chief that does not wait": [("wait_for(finished[0], n - 1)", "pass")]
     },
-    (check_going_on, "HogWild", "w"): {"the step alone is restored": [(RESTORE, STEP_ALONE)]},
-    (check_the_version, "HogWild", "pulled"): {"noted after the pull": [(NOTED, NOTED_LATER)]},
-    (check_the_ticket, "HogWild", "staleness"): {
+    (check_going_on, SESSIONS, "w"): {"the step alone is restored": [(RESTORE, STEP_ALONE)]},
+    (check_the_version, SESSIONS, "pulled"): {"noted after the pull": [(NOTED, NOTED_LATER)]},
+    (check_the_ticket, SESSIONS, "staleness"): {
         "taken at the pull": [(TICKET.replace("[%s]", "delta"), TICKET.replace("[%s]", "w_k"))]
     },
     (check_the_place, "AEASGD", "pulled"): {
         "before the local steps": [(PULL, ""), (FIRST, PULL_FIRST)]
     },
-    (check_losses, "HogWild", "losses"): {
+    (check_losses, SESSIONS, "losses"): {
         "a loss of something else": [("update.loss]", "0.9 * update.loss]")]
     },
     (check_examples, "DOWNPOUR-Easy", "examples"): {
@@ -497,7 +499,7 @@ MISTAKES = {
     (check_examples, "Multiple-GPUs-Single-Machine", "examples"): {
         "one tower counts": [("1, 1, devices, 1, 1", "1, 1, 1, 1, 1")]
     },
-    (check_seeds, "HogWild", "parameters"): {
+    (check_seeds, SESSIONS, "parameters"): {
         "a seed that changes nothing": [("set_random_seed(flags.seed)", "set_random_seed(0)")]
     },
 }

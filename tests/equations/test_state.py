@@ -46,7 +46,8 @@ ONE_WORKER = [
     MIRRORED,
     ALONE,
     "Distributed-Setup/distributed_setup.py",
-    "Distributed-Setup/distributed_setup_supervisor.py",
+    "From-TensorFlow-1/Distributed-Setup-Sessions/distributed_setup_sessions.py",
+    "From-TensorFlow-1/Distributed-Setup-Sessions/distributed_setup_supervisor.py",
 ]
 ELASTIC = ["AEASGD/aeasgd.py", "AEAMSGD/aeamsgd.py"]  # a worker counts its own mini-batches
 # One of each kind; the others have the same regions around the algorithm.
@@ -73,6 +74,7 @@ OTHERS = [
     "Further-Algorithms/Gossip-SGD/gossip_sgd.py",
     "Further-Algorithms/Local-SGD/local_sgd.py",
     "Further-Algorithms/Sharded-Training/sharded_training.py",
+    "From-TensorFlow-1/HogWild-Sessions/hogwild_sessions.py",
     "HogWild/hogwild.py",
     "SAGN/sagn.py",
     "Synchronous-SGD/synchronous_sgd_optimizer.py",
@@ -490,7 +492,7 @@ def test_so_many_tests_without_a_better_one_end_training(patience, tests, tmp_pa
 
 def test_the_chief_alone_makes_the_model(tmp_path):
     """Catches a worker that makes it before the chief does, from values of its own."""
-    script = examples.main_script("HogWild")
+    script = examples.main_script("From-TensorFlow-1/HogWild-Sessions")
     interleaved.forget()
     workers = [interleaved.Worker(script, None, k, 2, command_line({}), None) for k in range(2)]
 

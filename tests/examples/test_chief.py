@@ -19,6 +19,7 @@ from tfrun.runs import summary
 from tfrun.runs.data import RunData
 
 CLUSTERS = [path for path in examples.scripts() if "class Cluster" in path.read_text()]
+SESSIONS = "From-TensorFlow-1/HogWild-Sessions"
 TASKS = [("chief", 0), ("worker", 0), ("worker", 1)]
 
 
@@ -78,10 +79,10 @@ def test_who_is_who(script, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "folder, fails, change",
     [
-        ("HogWild", "rank", ('for job in ("chief", "worker")', 'for job in ("worker", "chief")')),
-        ("HogWild", "rank", ("self.workers.index(self.task)", "self.index")),
+        (SESSIONS, "rank", ('for job in ("chief", "worker")', 'for job in ("worker", "chief")')),
+        (SESSIONS, "rank", ("self.workers.index(self.task)", "self.index")),
         ("Ring-AllReduce", "files", ("= task == workers[0]", "= task[1] == 0")),
-        ("HogWild", "device", ('f"/job:{self.job}/task', 'f"/job:worker/task')),
+        (SESSIONS, "device", ('f"/job:{self.job}/task', 'f"/job:worker/task')),
     ],
 )
 def test_a_mistake_in_who_is_who_is_caught(folder, fails, change, tmp_path, monkeypatch):
@@ -115,11 +116,11 @@ if __name__ == "__main__":
 MAIN = '\nif __name__ == "__main__":\n    main()\n'
 AT_ONCE = ["--steps-per-call", "1"]
 KINDS = {  # {an example of each kind: (its ps, its workers beside the chief, flags)}
-    "HogWild/hogwild.py": (1, 2, []),
+    f"{SESSIONS}/hogwild_sessions.py": (1, 2, []),
     "Ring-AllReduce/ring_allreduce.py": (0, 2, AT_ONCE),
     "Synchronous-SGD/synchronous_sgd.py": (1, 2, []),
     "Synchronous-SGD/synchronous_sgd_optimizer.py": (1, 2, []),
-    "Distributed-Setup/distributed_setup_supervisor.py": (1, 0, []),
+    "From-TensorFlow-1/Distributed-Setup-Sessions/distributed_setup_supervisor.py": (1, 0, []),
     "Sparse-Embeddings/sparse_embeddings.py": (1, 2, []),
     "Collective-AllReduce/collective_allreduce.py": (0, 1, AT_ONCE),
     "Further-Algorithms/Sharded-Training/sharded_training.py": (0, 2, []),

@@ -18,7 +18,7 @@ from tfrun.launch import cluster
 
 PS_SCRIPTS = support.ps_scripts()
 # The others run alone in test_equations.py, with a mistake in them; all stand in one file.
-BY_HAND = ["HogWild", "Distributed-Setup", "DynSGD"]
+BY_HAND = ["HogWild-Sessions", "Distributed-Setup-Sessions", "DynSGD"]
 
 
 def place_of(device):
@@ -164,7 +164,7 @@ def test_what_distributed_setup_says_of_the_layers(cuts, capsys):
 def test_a_script_alone(script, tmp_path):
     """Copied into an empty folder and started by hand, with nothing but TF_CONFIG."""
     shutil.copy(script, tmp_path)
-    workers = 2 if script.name == "hogwild.py" else 1
+    workers = 2 if script.name == "hogwild_sessions.py" else 1
     jobs = {"ps": 1, "worker": workers}
     ports, held = cluster.hold_ports(1 + workers)
     env = {
@@ -243,7 +243,8 @@ with tf.Session("grpc://127.0.0.1:" + sys.argv[1], config=config) as session:
 def test_what_the_security_note_says(tmp_path):
     """A ps listens on every interface, and reads a file for whoever asks."""
     (tmp_path / "secret").write_text("my secret")
-    launcher, directory = support.ROOT / "Distributed-Setup" / "run.sh", tmp_path / "run"
+    launcher = support.ROOT / "From-TensorFlow-1" / "Distributed-Setup-Sessions" / "run.sh"
+    directory = tmp_path / "run"
     with support.Run(launcher, directory, "--steps", "1000000") as run:
         support.wait_until(lambda: run.step() >= 1, 60, "it trains")
         config = support.tf_config(support.processes_of(directory)[-1])
@@ -271,8 +272,9 @@ def test_an_update_that_tensorflow_cancels_is_made_again(tmp_path):
                     raise tf.errors.CancelledError(None, None, "RecvFromRemoteAsync")
                 return call()
 """
-    script = tmp_path / "hogwild.py"
-    script.write_text(examples.replaced(examples.main_script("HogWild"), [(old, new)]))
+    original = examples.main_script("From-TensorFlow-1/HogWild-Sessions")
+    script = tmp_path / original.name
+    script.write_text(examples.replaced(original, [(old, new)]))
     with support.QuickCluster() as quick:
         codes, output = quick.run(script, tmp_path / "run", "--steps", "200")
     assert codes == [0, 0, 0] and output.count("cancelled") == 2, output

@@ -25,7 +25,7 @@ GRADIENT = "        return mean, tf.gradients(mean, w)\n"
 WAIT = "            if what:\n"
 TOLD = '            print("in vain", seconds)\n' + WAIT
 RUNS = {  # (an example, its workers, its ps): flags
-    ("HogWild/hogwild.py", 3, 2): [],
+    ("From-TensorFlow-1/HogWild-Sessions/hogwild_sessions.py", 3, 2): [],
     ("Synchronous-SGD/synchronous_sgd.py", 3, 1): ["--backup-workers", "1"],
     ("Synchronous-SGD/synchronous_sgd_optimizer.py", 3, 1): ["--backup-workers", "1"],
     (BOUNDED, 3, 1): ["--max-lead", "2"],

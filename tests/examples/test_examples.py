@@ -224,7 +224,7 @@ def test_what_the_drivers_change_is_there():
     rounds = {compare.folder_of(name) for name in compare.ROUNDS}
     found += [(examples.main_script(name), [compare.one_run.ONE_PASS]) for name in rounds]
     paused = [same.search_of(2, 0.1, place, 0.5) for place in (None, same.PULL, same.PUSH)]
-    found += [(examples.main_script("HogWild"), same.changes_of(case, 0)) for case in paused]
+    found += [(examples.main_script(same.EXAMPLE), same.changes_of(case, 0)) for case in paused]
     for script, changes in found:
         assert examples.replaced(script, changes) != script.read_text() or not changes
     assert len(found) == 15 + 12 + 3 + len(slow.PROGRAMS) + 4 + 2 + len(compare.QUICK)

@@ -18,7 +18,7 @@ from common import examples
 from tfrun import errors
 
 SINGLE = support.ROOT / "Non-Distributed-Setup" / "non_distributed_setup.py"
-HOGWILD = support.ROOT / "HogWild" / "hogwild.py"
+HOGWILD = examples.main_script("From-TensorFlow-1/HogWild-Sessions")
 EASY = support.ROOT / "DOWNPOUR-Easy" / "downpour_easy.py"
 DOWNPOUR = support.ROOT / "DOWNPOUR" / "downpour.py"
 AEASGD = support.ROOT / "AEASGD" / "aeasgd.py"
@@ -95,7 +95,7 @@ def two_types(folder):
     """Writes a HogWild whose second layer has parameters of another type than the others."""
     old = 'keras.layers.Dense(64, "relu"),'
     new = 'keras.layers.Dense(64, "relu", dtype="float16"),'
-    (folder / "hogwild.py").write_text(examples.replaced(HOGWILD, [(old, new)]))
+    (folder / HOGWILD.name).write_text(examples.replaced(HOGWILD, [(old, new)]))
 
 
 def quick(folder):
@@ -114,7 +114,7 @@ def ps_without_chief(folder):
         "worker": ["127.0.0.1:9", "127.0.0.1:%d" % ports[1]],
     }
     ps = subprocess.Popen(
-        [sys.executable, folder / "hogwild.py"],
+        [sys.executable, folder / HOGWILD.name],
         cwd=folder,
         env=support.warm_environment("output", TF_CONFIG=config(tasks, "ps")),
         stdout=subprocess.DEVNULL,
@@ -250,14 +250,14 @@ CASES = {
     "a ps where there is none": Case(PLACES, [], "ps", config(job="ps")),
     "no chief": Case(COORDINATOR, [], "chief", config()),
     "no port": Case(
-        "hogwild.py", [], "port", config({"ps": ["a"], "worker": ["b:1"]}, "ps"), quick
+        HOGWILD.name, [], "port", config({"ps": ["a"], "worker": ["b:1"]}, "ps"), quick
     ),
     "port in use": Case(HOGWILD, [], "Could not start gRPC server", None, port_in_use),
     "a ps that never comes": Case(
-        "hogwild.py", [], "no ps answered at 127.0.0.1:9 in 2 s", config(), quick
+        HOGWILD.name, [], "no ps answered at 127.0.0.1:9 in 2 s", config(), quick
     ),
     "a chief that never comes": Case(
-        "hogwild.py", [], "the chief made no model in 2 s", None, ps_without_chief
+        HOGWILD.name, [], "the chief made no model in 2 s", None, ps_without_chief
     ),
     "a worker that never comes": Case(
         "model_parallelism.py", [], "worker 1 did not answer at 127.0.0.1:11", None, one_of_two
@@ -265,7 +265,7 @@ CASES = {
     "another chief": Case(SINGLE, [], "BlockingIOError", None, another_chief),
     "output is a file": Case(SINGLE, [], "File exists", None, file_in_the_way),
     "broken checkpoint": Case(SINGLE, [], "sstable", None, broken_checkpoint),
-    "parameters of two types": Case("hogwild.py", [], "that don't all match", TWO, two_types),
+    "parameters of two types": Case(HOGWILD.name, [], "that don't all match", TWO, two_types),
     "no data file": Case(SINGLE, NPZ, "No such file or directory: 'data.npz'"),
     "truncated data file": Case(SINGLE, NPZ, "File is not a zip file", None, truncated),
     "an array is missing": data("y_test is not a file in the archive", y_test=None),

@@ -695,7 +695,11 @@ def flags_of(tree):
 
 ADD_A_FLAG = ["add_argument", "number", "add"]
 # What else reads the flags of a program.
-LOADED = {"Beyond-One-Machine/TensorFlowOnSpark/tfos.py": ["HogWild/hogwild.py"]}
+LOADED = {
+    "Beyond-One-Machine/TensorFlowOnSpark/tfos.py": [
+        "From-TensorFlow-1/HogWild-Sessions/hogwild_sessions.py"
+    ]
+}
 
 
 def programs():

@@ -103,7 +103,7 @@ def test_a_run_that_is_stopped_goes_on(tmp_path):
 def progress(monkeypatch, capsys, directory, pushes, task=("worker", 0)):
     """Returns what a task prints for these pushes."""
     monkeypatch.setenv("OUTPUT_DIR", str(directory))
-    script = examples.load(examples.main_script("HogWild"))
+    script = examples.load(examples.main_script("From-TensorFlow-1/HogWild-Sessions"))
     flags = argparse.Namespace(steps=3000)
     metrics = script.Metrics(task, [("worker", 0), ("worker", 1)], [], flags)
     capsys.readouterr()

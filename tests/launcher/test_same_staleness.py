@@ -314,7 +314,7 @@ MISTAKES["what_a_run_finds", "(histogram|staleness|cv|seconds|learned|few|curve)
 def check_what_is_changed(load, tmp_path):
     """Where a worker pauses; one test, at the end; the seeds of all that is random."""
     module, calls = load(DRIVER), []
-    script = examples.main_script("HogWild")
+    script = examples.main_script(module.EXAMPLE)
 
     def text(place):
         case = module.search_of(8, 0.1, place, 0.25)

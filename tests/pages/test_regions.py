@@ -27,6 +27,7 @@ BELOW = [
     *("strategy", "calls", "one_client"),
     *("blocks", "shards"),
 ]
+SESSIONS = "From-TensorFlow-1/HogWild-Sessions"
 KINDS = {
     *("single process", "parameter server, asynchronous", "parameter server, synchronous"),
     *("all-reduce", "gossip, synchronous", "gossip, asynchronous", "model parallel"),
@@ -49,15 +50,15 @@ def test_all_copies_are_the_same():
 
 def test_a_difference_is_found(tmp_path):
     """In a copy of two scripts: a changed word, a wrong marker, one function in two scripts."""
-    for folder in ("HogWild", "DOWNPOUR"):
-        (tmp_path / folder).mkdir()
+    for folder in (SESSIONS, "DOWNPOUR"):
+        (tmp_path / folder).mkdir(parents=True)
         script = examples.main_script(folder)
         (tmp_path / folder / script.name).write_text(script.read_text())
         (tmp_path / folder / "run.sh").touch()
     support.git(tmp_path, "init", "-q")
     support.git(tmp_path, "add", ".")
     assert regions.problems(tmp_path)[0] == []
-    victim = tmp_path / "HogWild" / "hogwild.py"
+    victim = tmp_path / SESSIONS / "hogwild_sessions.py"
     neighbour = tmp_path / "DOWNPOUR" / "downpour.py"
     whole = victim.read_text()
     for old, new in [
@@ -146,14 +147,14 @@ def test_the_example_stands_above_the_divider(script):
     ],
 )
 def test_another_order_is_found(old, new):
-    script = examples.main_script("HogWild")
+    script = examples.main_script(SESSIONS)
     assert not order_faults(script.read_text())
     assert order_faults(examples.replaced(script, [(old, new)]))
 
 
 def test_swapped_regions_are_found():
-    """In HogWild's text: flags and cluster, one in the place of the other."""
-    script = examples.main_script("HogWild")
+    """In HogWild-Sessions' text: flags and cluster, one in the place of the other."""
+    script = examples.main_script(SESSIONS)
     whole, text = regions.regions(script), script.read_text()
     text = text.replace(whole["flags"], "HERE").replace(whole["cluster"], whole["flags"])
     assert order_faults(text.replace("HERE", whole["cluster"]))
@@ -173,7 +174,7 @@ def test_an_algorithm_is_short(script):
 
 def test_a_longer_algorithm_is_found():
     """Catches a count that counts nothing."""
-    text = examples.main_script("HogWild").read_text()
+    text = examples.main_script(SESSIONS).read_text()
     line = "    loss, g = gradient("
     longer = examples.replaced(text, [(line, "    x = 0\n" * ALGORITHM_LINES + line)])
     assert algorithm_lines(longer) == algorithm_lines(text) + ALGORITHM_LINES
@@ -189,9 +190,11 @@ def neighbours():
         folder = script.parent.relative_to(support.ROOT).as_posix()
         other = re.search(r"(?m)^Differs from: +([\w/-]+): ", script.read_text())
         if other and script == examples.main_script(folder):
-            neighbour = examples.main_script(other[1])
-            if examples.kind_of(script) == KIND == examples.kind_of(neighbour):
-                pairs.append((folder, other[1]))
+            there = examples.session_form(other[1]) if examples.has_sessions(script) else other[1]
+            neighbour = examples.main_script(there)
+            same_kind = examples.kind_of(script) == KIND == examples.kind_of(neighbour)
+            if same_kind and examples.SESSION_FORM.get(other[1]) != folder:  # its other form
+                pairs.append((folder, there))
     return pairs
 
 

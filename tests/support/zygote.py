@@ -26,7 +26,10 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
 import sklearn.datasets  # noqa: F401
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-for name in "HogWild/hogwild.py", "Collective-AllReduce/collective_allreduce.py":
+for name in (
+    "From-TensorFlow-1/HogWild-Sessions/hogwild_sessions.py",
+    "Collective-AllReduce/collective_allreduce.py",
+):
     runpy.run_path(str(ROOT / name), run_name="warm")  # as TensorFlow 1, and as TensorFlow 2
 
 

@@ -1,13 +1,13 @@
-"""Distributed-Setup with tf.train.Supervisor: the older way that classic guides teach.
+"""Distributed-Setup-Sessions: Distributed-Setup, driven by a session of TensorFlow 1.
 
     pull    w_k <- w              w lives on the ps, w_k is the copy of the one worker
     push    w <- w - lr * g(w_k)  g: the gradient on a new mini-batch, computed on the worker
 
 Kind:          parameter server, asynchronous
 Paper:         Li et al. 2014, Scaling Distributed Machine Learning with the Parameter Server
-Differs from:  Distributed-Setup: Supervisor where that has a loop of its own; see the README why
+Differs from:  Distributed-Setup: the worker builds a graph across both, and a session runs it
 Simplified:    one worker, so that nothing is asynchronous yet
-Run:           bash run_supervisor.sh
+Run:           bash run.sh
 """
 
 import argparse
@@ -17,6 +17,7 @@ import fcntl
 import json
 import os
 import socket
+import threading
 import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before the import, or its notes come first
@@ -137,45 +138,6 @@ def main():
 
 
 # endregion: main
-
-
-def train(cluster, server, initial, step, make_update, test, flags):
-    """Updates w until all updates are made, then tests and saves it."""
-    if len(cluster.workers) > 1:
-        raise ValueError("this script is for one worker: HogWild/hogwild.py is for several")
-    servers, row = range(len(cluster.ps)), push_row(make_update(), step, flags)
-    metrics = Metrics(cluster.task, cluster.workers, initial, flags, len(servers))
-    finish = [barrier("done", cluster.rank, i)[0] for i in servers]
-    for address in cluster.ps:
-        wait_for_ps(address)
-    # Supervisor: it makes or restores the model. Its threads that save by the clock stay off (0):
-    # a thread begins outside of the graph, and there TensorFlow 2 runs eagerly.
-    supervisor = tf.train.Supervisor(
-        logdir=metrics.directory,
-        global_step=step,
-        summary_op=None,
-        summary_writer=None,
-        saver=tf.train.Saver(sharded=len(servers) > 1, save_relative_paths=True),
-        save_model_secs=0,
-    )
-
-    def test_and_save(session):
-        metrics.test(time.time(), *session.run([step, *test]))
-        supervisor.saver.save(session, supervisor.save_path, step)
-
-    with supervisor.managed_session(server.target, cluster.config) as session:
-        saved = session.run(step)
-        # count_up_to raises it: all --steps updates are taken
-        with contextlib.suppress(tf.errors.OutOfRangeError):
-            # Supervisor: a plain session: no hook runs with a call, and a lost ps ends the program.
-            while not supervisor.should_stop():
-                metrics.push(session.run(row))
-                if metrics.step >= saved + flags.checkpoint_steps:
-                    test_and_save(session)
-                    saved = metrics.step
-        test_and_save(session)
-        session.run(finish)
-    print("done, the output is in", metrics.directory)
 
 
 # From here to the end: the same text in every example with a parameter server. --------------------
@@ -449,6 +411,73 @@ class Metrics:
         self.step = step
         words = [f"  {name} {mean:.4g}" for name, mean in zip(TEST, means)]
         print(f"update {step} of {self.flags.steps}", *words, flush=True)
+
+
+# region: prepare
+def prepare(session, saver, metrics):
+    """Returns when the model is on the ps: if it is not, the chief makes or restores it."""
+    missing = tf.size(tf.report_uninitialized_variables(tf.global_variables()))
+    if metrics.is_chief and session.run(missing):
+        if checkpoint := tf.train.latest_checkpoint(metrics.directory):
+            saver.restore(session, checkpoint)
+        else:
+            session.run(tf.global_variables_initializer())
+    wait_until(lambda: not session.run(missing), REQUIRED_WAIT_SECONDS, "the chief made no model")
+    session.run(tf.local_variables_initializer())
+
+
+# region: session
+MORE_FLAGS += [("updates-per-call", 10, "updates in one call; take 1 where one takes seconds")]
+
+
+def train(cluster, server, initial, step, make_update, test, flags):
+    """Updates w until all updates are made; the chief also tests and saves it."""
+    n, ps = len(cluster.workers), len(cluster.ps)
+    metrics = Metrics(cluster.task, cluster.workers, initial, flags, ps)
+    written, before = tf.get_collection_ref("written"), []
+    while len(written) < flags.updates_per_call:
+        with tf.device(cluster.device), tf.control_dependencies(before):
+            update = make_update()
+            written += [tf.numpy_function(metrics.push, [push_row(update, step, flags)], [])]
+        before = [update.push]  # when it has arrived, the next one pulls
+        tf.get_variable_scope().reuse_variables()
+    saver = tf.train.Saver(sharded=ps > 1, save_relative_paths=True)
+    start, started = barrier("start", cluster.rank)
+    finish, finished = zip(*[barrier("done", cluster.rank, i) for i in range(ps)])
+
+    def test_and_save():
+        metrics.test(time.time(), *session.run([step, *test]))
+        saver.save(session, f"{metrics.directory}/model.ckpt", step, write_meta_graph=False)
+
+    def wait_for(arrived, count):
+        wait_until(lambda: session.run(arrived) >= count, OPTIONAL_WAIT_SECONDS)
+
+    while True:
+        for address in cluster.ps:
+            wait_for_ps(address)
+        session = tf.Session(server.target, config=cluster.config)
+        try:
+            prepare(session, saver, metrics)
+            update_w = session.make_callable(written)
+            with contextlib.suppress(tf.errors.OutOfRangeError):  # every update is taken
+                update_w()  # the first call sets up the graph everywhere
+                session.run(start)
+                wait_for(started, n)
+                while True:
+                    saved = metrics.step
+                    while not metrics.is_chief or metrics.step < saved + flags.checkpoint_steps:
+                        update_w()
+                    test_and_save()
+            session.run(start)  # if every update was taken before its first call
+            if metrics.is_chief:
+                wait_for(finished[0], n - 1)
+                test_and_save()
+            session.run(finish)
+            return print("done, the output is in", metrics.directory)
+        except (tf.errors.AbortedError, tf.errors.UnavailableError, tf.errors.CancelledError):
+            print("a ps was lost: training goes on from the last checkpoint")
+            # Closing a session waits for the lost ps, up to 30 s.
+            threading.Thread(target=session.close, daemon=True).start()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,455 @@
+"""Distributed-Setup with tf.train.Supervisor: the older way that classic guides teach.
+
+    pull    w_k <- w              w lives on the ps, w_k is the copy of the one worker
+    push    w <- w - lr * g(w_k)  g: the gradient on a new mini-batch, computed on the worker
+
+Kind:          parameter server, asynchronous
+Paper:         Li et al. 2014, Scaling Distributed Machine Learning with the Parameter Server
+Differs from:  Distributed-Setup-Sessions: Supervisor where that has a loop of its own
+Simplified:    one worker, so that nothing is asynchronous yet
+Run:           bash run_supervisor.sh
+"""
+
+import argparse
+import collections
+import contextlib
+import fcntl
+import json
+import os
+import socket
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before the import, or its notes come first
+os.environ.update(KERAS_BACKEND="tensorflow", grpc_proxy="")  # whatever the machine has set
+import keras
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+tf.logging.set_verbosity(tf.logging.ERROR)
+
+Update = collections.namedtuple("Update", "pulled loss pushed version ticket push")  # see push_row
+
+
+def algorithm(w, step, gradient, flags):
+    """Builds one update.
+
+    w: all parameters, as one vector on each ps. step: the counter of updates.
+    gradient(w, number): the loss on mini-batch `number` at w, and its gradient, shaped as w.
+    """
+    # Distributed: pull w, which lives on the ps.
+    with tf.device(step.device):
+        version = step.read_value()
+    w_k = [v.read_value() for v in w]
+
+    # Distributed: a gradient at the copy.
+    loss, g = gradient(w_k, version)
+
+    # Distributed: push. The ticket counts this update; there is none once --steps are taken.
+    delta = send(w, [flags.learning_rate * d for d in g])
+    with tf.control_dependencies(delta):
+        ticket = tf.count_up_to(step, flags.steps)  # its error ends the run
+    with tf.control_dependencies([ticket]):
+        push = tf.group(*[v.assign_sub(d) for v, d in zip(w, delta)])
+    return Update(w_k, loss, g, version, ticket, push)
+
+
+STEPS, BATCH_SIZE, LEARNING_RATE = 3000, 32, 0.1  # the defaults
+MORE_FLAGS = []  # (name, default, help) of the flags that only this algorithm has
+
+
+# region: problem -- put your own data and model here
+Data = collections.namedtuple("Data", "x_train y_train x_test y_test")
+DATASET, DATASETS = "digits", "digits, mnist, fashion_mnist, or an .npz file"
+
+
+def load_data(name):
+    """Returns inputs [rows, features] and labels [rows] from 0, for training and for the test."""
+    if name == "digits":
+        from sklearn.datasets import load_digits  # here, because a ps needs no data
+
+        x, y = load_digits(return_X_y=True)
+        order = np.random.RandomState(0).permutation(len(x))
+        x, y = x[order] / 16, y[order]
+        data = x[:-360], y[:-360], x[-360:], y[-360:]
+    elif name in ("mnist", "fashion_mnist"):
+        (x, y), (x_test, y_test) = getattr(keras.datasets, name).load_data()
+        data = x.reshape(len(x), -1) / 255, y, x_test.reshape(len(x_test), -1) / 255, y_test
+    else:
+        data = [np.load(name)[part] for part in Data._fields]
+    return Data(*[part.astype("float32" if part.dtype.kind == "f" else "int32") for part in data])
+
+
+def make_model(data):
+    """Makes a Keras network. It is not compiled: the optimizer is the algorithm above."""
+    return keras.Sequential(
+        [
+            keras.Input(data.x_train.shape[1:]),
+            keras.layers.Dense(128, "relu"),
+            keras.layers.Dense(64, "relu"),
+            keras.layers.Dense(np.bincount(data.y_train.flat).size),
+        ]
+    )
+
+
+def loss(y, outputs):
+    """Returns the cross-entropy of each row."""
+    return keras.losses.sparse_categorical_crossentropy(y, outputs, from_logits=True)
+
+
+# name: ("max" or "min" for which is better, the metric of each row)
+METRICS = {"accuracy": ("max", keras.metrics.sparse_categorical_accuracy)}
+# endregion: problem
+
+
+# region: build
+def build(cluster, model, data, flags):
+    """Builds the step counter and the test, and returns a function that builds an update."""
+    k, n = cluster.rank, len(cluster.workers)  # worker k has every n-th row
+    setter = tf.train.replica_device_setter(cluster=cluster.spec, worker_device=cluster.device)
+    with tf.device(setter):
+        step = tf.train.get_or_create_global_step()
+        w, state = shared_variables(model, len(cluster.ps))
+    with tf.device(cluster.device):
+        rows = data.x_train[k::n], data.y_train[k::n], data.x_test, data.y_test
+        x, y, x_test, y_test = variables(tf.get_local_variable, "rows", rows)
+        local_state = copy_of_state(model, state, k)
+        gradient = gradients(model, local_state, x, y, flags, k)
+        test = evaluation(model, w, state, local_state, x_test, y_test)
+        return step, lambda: algorithm(w, step, gradient, flags), test
+
+
+# endregion: build
+
+
+# region: main
+def main():
+    """Runs the task that TF_CONFIG names: a ps serves, a worker trains."""
+    flags, cluster = parse_flags(), Cluster()
+    server = tf.train.Server(cluster.spec, *cluster.task, config=cluster.config)
+    if cluster.job == "ps":
+        return serve(cluster, server)
+    data = load_data(flags.dataset)
+    keras.utils.set_random_seed(flags.seed)
+    model = make_model(data)  # outside of the graph, where Keras makes its first values
+    with tf.Graph().as_default():
+        graph = build(cluster, model, data, flags)
+        train(cluster, server, model.trainable_variables, *graph, flags)
+
+
+# endregion: main
+
+
+def train(cluster, server, initial, step, make_update, test, flags):
+    """Updates w until all updates are made, then tests and saves it."""
+    if len(cluster.workers) > 1:
+        raise ValueError("this script is for one worker: HogWild/hogwild.py is for several")
+    servers, row = range(len(cluster.ps)), push_row(make_update(), step, flags)
+    metrics = Metrics(cluster.task, cluster.workers, initial, flags, len(servers))
+    finish = [barrier("done", cluster.rank, i)[0] for i in servers]
+    for address in cluster.ps:
+        wait_for_ps(address)
+    # Supervisor: it makes or restores the model. Its threads that save by the clock stay off (0):
+    # a thread begins outside of the graph, and there TensorFlow 2 runs eagerly.
+    supervisor = tf.train.Supervisor(
+        logdir=metrics.directory,
+        global_step=step,
+        summary_op=None,
+        summary_writer=None,
+        saver=tf.train.Saver(sharded=len(servers) > 1, save_relative_paths=True),
+        save_model_secs=0,
+    )
+
+    def test_and_save(session):
+        metrics.test(time.time(), *session.run([step, *test]))
+        supervisor.saver.save(session, supervisor.save_path, step)
+
+    with supervisor.managed_session(server.target, cluster.config) as session:
+        saved = session.run(step)
+        # count_up_to raises it: all --steps updates are taken
+        with contextlib.suppress(tf.errors.OutOfRangeError):
+            # Supervisor: a plain session: no hook runs with a call, and a lost ps ends the program.
+            while not supervisor.should_stop():
+                metrics.push(session.run(row))
+                if metrics.step >= saved + flags.checkpoint_steps:
+                    test_and_save(session)
+                    saved = metrics.step
+        test_and_save(session)
+        session.run(finish)
+    print("done, the output is in", metrics.directory)
+
+
+# From here to the end: the same text in every example with a parameter server. --------------------
+
+
+# region: flags
+def parse_flags():
+    """Returns the flags, each of the type of its default. Exits with 2 and a line if one is bad."""
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    for name, default, text in [
+        ("steps", STEPS, "updates of w, all workers together"),
+        ("batch-size", BATCH_SIZE, "examples in a mini-batch"),
+        ("learning-rate", LEARNING_RATE, "lr in the update rule"),
+        ("seed", 0, "seed of the initial parameters and the batches"),
+        ("dataset", DATASET, DATASETS),
+        ("checkpoint-steps", 500, "updates between two checkpoints, each of which is tested"),
+        *MORE_FLAGS,
+    ]:
+        if default is not None:  # None: this algorithm has no such flag
+            parser.add_argument(
+                f"--{name}", type=type(default), default=default, help=f"{text} (%(default)s)"
+            )
+    flags = parser.parse_args()
+    for name, value in vars(flags).items():
+        default = parser.get_default(name)
+        if not isinstance(value, str) and value != default and not 0 < value < 2**31:
+            least = "above" if default else "at least"
+            parser.error(f"argument --{name.replace('_', '-')}: must be {least} 0 and finite")
+    return flags
+
+
+# region: cluster
+OPTIONAL_WAIT_SECONDS = 30  # for a task without which this one can go on
+REQUIRED_WAIT_SECONDS = int(os.getenv("REQUIRED_WAIT_SECONDS", 120))  # for any other
+
+
+class Cluster:
+    """The tasks of the cluster, and which of them this is, from TF_CONFIG."""
+
+    def __init__(self):
+        resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+        self.task = self.job, self.index = resolver.task_type, resolver.task_id
+        self.spec = spec = resolver.cluster_spec()
+        self.ps = spec.job_tasks("ps")
+        self.workers = [
+            (job, index)
+            for job in ("chief", "worker")
+            if job in spec.jobs
+            for index in spec.task_indices(job)
+        ]
+        self.rank = None if self.job == "ps" else self.workers.index(self.task)
+        self.device = f"/job:{self.job}/task:{self.index}"
+        # With the filters a task talks to itself and the ps, and never waits for another worker.
+        self.config = config = tf.ConfigProto(device_filters=["/job:ps", self.device])
+        config.operation_timeout_in_ms = 1000 * REQUIRED_WAIT_SECONDS
+        # Idle gRPC threads would otherwise spin, and slow the other tasks of this machine.
+        config.experimental.disable_thread_spinning = True
+
+
+def barrier(name, rank, ps=0):
+    """Makes two ops on a ps: one notes that this rank has arrived, the other counts who has."""
+    with tf.device(f"/job:ps/task:{ps}"):
+        table = tf.raw_ops.MutableHashTableV2(
+            key_dtype="int32", value_dtype="int32", shared_name=name
+        )
+        arrive = tf.raw_ops.LookupTableInsertV2(table_handle=table, keys=[rank], values=[rank])
+        return arrive, tf.raw_ops.LookupTableSizeV2(table_handle=table)
+
+
+def wait_until(condition, seconds, what=None):
+    """Returns when condition() is true, or after so many seconds; then raises `what`, if given."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            if what:
+                raise TimeoutError(f"{what} in {seconds} s")
+            return
+        time.sleep(0.02)
+
+
+def wait_for_ps(address):
+    """Returns when a ps listens at host:port: a session would wait for it for ever."""
+    host, port = address.rsplit(":", 1)
+
+    def listens():
+        with contextlib.suppress(OSError), socket.create_connection((host.strip("[]"), port), 5):
+            return True
+
+    wait_until(listens, REQUIRED_WAIT_SECONDS, f"no ps answered at {address}")
+
+
+def serve(cluster, server):
+    """Keeps a ps running until all workers are done, or five minutes after the first of them."""
+    print("listening at", cluster.ps[cluster.index])
+    with tf.Graph().as_default(), tf.Session(server.target, config=cluster.config) as session:
+        _, done = barrier("done", 0, cluster.index)
+        wait_until(lambda: session.run(done), np.inf)
+        wait_until(lambda: session.run(done) == len(cluster.workers), 10 * OPTIONAL_WAIT_SECONDS)
+    print("done")
+
+
+def send(w, vectors):
+    """Returns the vectors on the ps of those of w: one message to each ps."""
+    arrived = []
+    for v, vector in zip(w, vectors):
+        with tf.device(v.device):
+            arrived += [tf.identity(vector)]
+    return arrived
+
+
+# region: variables
+def initial_value(value):
+    """Returns a value as a tensor. As a constant it would stand in the graph, which has a limit."""
+    tensor = tf.numpy_function(lambda: np.asarray_chkfinite(value), [], value.dtype)
+    return tf.ensure_shape(tensor, value.shape)
+
+
+def variables(get_variable, name, values):
+    """Makes variables with these first values: name_0, name_1, ..."""
+    return [get_variable(f"{name}_{i}", initializer=initial_value(v)) for i, v in enumerate(values)]
+
+
+# region: vector
+def shared_variables(model, ps):
+    """Makes w, one vector on each ps, and what the model keeps beside it, for the checkpoint."""
+    vector = tf.concat([tf.reshape(initial_value(v), [-1]) for v in model.trainable_variables], 0)
+    w = tf.get_variable("w", initializer=vector, partitioner=tf.fixed_size_partitioner(ps))
+    return list(w), variables(tf.get_variable, "state", model.non_trainable_variables)
+
+
+def unpack(model, w):
+    """Returns the trainable variables of the model, in their shapes, from the vectors w."""
+    shapes = [v.shape for v in model.trainable_variables]
+    parts = tf.split(tf.concat(w, 0), [int(np.prod(shape)) for shape in shapes])
+    return list(map(tf.reshape, parts, shapes))
+
+
+# region: model
+def copy_of_state(model, state, rank):
+    """Makes this worker's variables for what the model keeps beside w. They begin as the ps's."""
+    copies = []
+    for v, original in zip(state, model.non_trainable_variables):
+        # The seeds differ, so that no two workers drop the same units.
+        value = v + rank if original.name == "seed_generator_state" else v.value()
+        copies += [tf.get_local_variable(f"own_{v.op.name}", initializer=value)]
+    return copies
+
+
+def gradients(model, local_state, x, y, flags, rank):
+    """Returns gradient(w, number) -> (the loss on a mini-batch of the rows x, y at w, g like w)."""
+
+    def gradient(w, number):
+        # Its rows depend on nothing but (seed, rank, number), and can be drawn again elsewhere.
+        key = [flags.seed * 65536 + rank, number]  # of int64, as the number is
+        rows = tf.random.stateless_uniform([flags.batch_size], key, 0, x.shape[0], "int32")
+        with tf.control_dependencies(w):
+            before = [v.read_value() for v in local_state]
+        outputs, after, penalties = model.stateless_call(
+            unpack(model, w), before, tf.gather(x, rows), training=True, return_losses=True
+        )
+        # The gradient comes after the state has moved, and with it the next local step; and after
+        # the rows of the updates before, so that the end of training cuts none off.
+        moved = list(map(tf.assign, local_state, after))
+        with tf.control_dependencies(moved + tf.get_collection("written")):
+            outputs = tf.identity(outputs)
+        mean = tf.add_n([tf.reduce_mean(loss(tf.gather(y, rows), outputs)), *penalties])
+        return mean, tf.gradients(mean, w)
+
+    return gradient
+
+
+def evaluation(model, w, state, local_state, x, y):
+    """Returns [loss, each of METRICS] at w, means over the rows (x, y)."""
+    # The chief's state goes to the ps first, so that the checkpoint has what is tested.
+    with tf.control_dependencies(map(tf.assign, state, local_state)):
+        parameters = unpack(model, [tf.check_numerics(v, "w") for v in w])
+    outputs, _ = model.stateless_call(parameters, local_state, x.read_value(), training=False)
+    functions = [loss] + [function for _, function in METRICS.values()]
+    return [tf.reduce_mean(function(y.read_value(), outputs)) for function in functions]
+
+
+# region: metrics
+# A line of metrics-<task>.csv is a push: global_step counts it, loss is that of its last
+# mini-batch, bytes are those pulled and pushed, and wait_seconds pass from the gradient to its
+# arrival. Or it is a test: its end, its begin, global_step, and TEST. Times are seconds since 1970.
+PUSH = "push_time,pull_time,global_step,local_steps,examples,loss,staleness,bytes,wait_seconds"
+TEST = {"test_loss": "min"}
+for name, (better, function) in METRICS.items():
+    # Not an object of Keras with update_state(): it would also average over the tests before.
+    if better not in ("max", "min") or hasattr(function, "update_state"):
+        raise ValueError(f'METRICS needs ("max" or "min", function), not ({better!r}, {function})')
+    TEST[f"test_{name}"] = better
+
+
+def push_row(update, step, flags):
+    """Returns the columns PUSH as one float64 tensor: to fetch one costs less than to fetch nine.
+
+    Of an update, pulled and pushed are lists of vectors, version and ticket the counts of updates
+    at the pull and before the push, and push is the op that pushes.
+    """
+    with tf.control_dependencies([update.push]), tf.device(step.device):
+        ticket = tf.identity(update.ticket)  # one message: the push has arrived, and its number
+    ticket = tf.identity(ticket)  # here: what follows it needs no second message
+    times = []
+    for tensors in update.pulled, update.pushed, [ticket]:  # in a tf.function they come in turn
+        with tf.control_dependencies(tensors):
+            times += [tf.timestamp()]
+    pulled, ready, pushed = times
+    local_steps = getattr(update, "local_steps", getattr(flags, "local_steps", 1))
+    size = sum(tf.size(t, out_type=tf.int64) * t.dtype.size for t in update.pulled + update.pushed)
+    row = [pushed, pulled, ticket + 1, local_steps, local_steps * flags.batch_size, update.loss]
+    row += [ticket - update.version, size, pushed - ready]
+    return tf.stack([tf.cast(column, "float64") for column in row])
+
+
+class Metrics:
+    """What a task leaves in OUTPUT_DIR: metrics-<task>.csv; the chief also flags.json."""
+
+    def __init__(self, task, workers, parameters, flags, ps=0):
+        """Raises ValueError if OUTPUT_DIR is no good name, or has another model's checkpoint."""
+        self.directory = folder = os.path.abspath(os.getenv("OUTPUT_DIR") or "output")
+        self.is_chief = task == workers[0]
+        self.flags = flags
+        self.step = self.shown = 0
+        if set("*?[\\") & set(folder):  # patterns: it would find no checkpoint
+            raise ValueError(f"OUTPUT_DIR must have none of the signs *?[\\: {folder}")
+        os.makedirs(folder, exist_ok=True)
+        if self.is_chief:
+            self.lock = open(f"{folder}/.chief", "w")
+            try:
+                fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:  # another chief has it
+                raise
+            except OSError:  # the file system has no locks
+                pass
+            facts = {
+                "example": __doc__.split(":")[0],
+                "script": __file__,
+                "tasks": ["%s-%d" % worker for worker in workers],
+                "ps": ps,
+                "metrics": TEST,
+                "variables": [[v.path, list(v.shape)] for v in parameters],
+                "arguments": vars(flags),
+                "versions": {"tensorflow": tf.__version__},
+            }
+            if tf.train.latest_checkpoint(folder):
+                if json.load(open(f"{folder}/flags.json")).get("variables") != facts["variables"]:
+                    raise ValueError(f"{folder} has a checkpoint of another model")
+            with open(f"{folder}/flags.json", "w") as file:
+                json.dump(facts, file, indent=2)
+        # Line by line, so that even kill -9 loses none; it costs microseconds.
+        self.file = open(f"{folder}/metrics-{task[0]}-{task[1]}.csv", "a", 1)
+        # The line before a restart may have been cut short.
+        print("# restart" if self.file.tell() else f"{PUSH},{','.join(TEST)}", file=self.file)
+
+    def push(self, row):
+        """Writes a line for one update, the columns PUSH. Raises if the loss is not finite."""
+        print("%.6f,%.6f,%d,%d,%d,%.6g,%d,%d,%.6f" % tuple(row) + "," * len(TEST), file=self.file)
+        self.step = int(row[2])
+        if not np.isfinite(row[5]):
+            raise FloatingPointError(f"loss is {row[5]} at update {self.step}")
+        if self.is_chief and row[0] > self.shown + 1:
+            self.shown = row[0]
+            words = f"   loss {row[5]:.4g}   staleness {row[6]:.0f}"
+            print(f"update {self.step} of {self.flags.steps}{words}", flush=True)
+
+    def test(self, began, step, *means):
+        """Writes and prints a test at `step` that began at that time: the columns TEST."""
+        print(f"{time.time():.6f},{began:.6f},{step},,,,,,", *means, sep=",", file=self.file)
+        self.step = step
+        words = [f"  {name} {mean:.4g}" for name, mean in zip(TEST, means)]
+        print(f"update {step} of {self.flags.steps}", *words, flush=True)
+
+
+if __name__ == "__main__":
+    main()

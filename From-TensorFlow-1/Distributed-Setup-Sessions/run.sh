@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Distributed-Setup-Sessions on this machine: 1 parameter server, 1 worker; about 20 s.
+#   bash run.sh --steps 20          a quick look
+#   PS=2 bash run.sh                the parameters spread over two servers
+#   DRY_RUN=1 bash run.sh           print the plain commands instead: a bash script that runs without tfrun
+[ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@"
+set -euo pipefail
+[ -z "${WORKERS:-}" ] || { echo "run.sh: WORKERS means nothing here: there is one worker; HogWild-Sessions has several" >&2; exit 2; }
+here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"    # the user's folder stays the working folder
+source "$here/../../activate.sh"
+exec tfrun --ps "${PS:-1}" --workers 1 -- "$here/distributed_setup_sessions.py" "$@"
