@@ -14,44 +14,56 @@ import argparse
 import collections
 import contextlib
 import fcntl
+import functools
+import glob
+import inspect
 import json
 import os
+import shutil
 import socket
-import threading
 import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before the import, or its notes come first
 os.environ.update(KERAS_BACKEND="tensorflow", grpc_proxy="")  # whatever the machine has set
 import keras
 import numpy as np
-import tensorflow.compat.v1 as tf
+import tensorflow as tf
 
-tf.logging.set_verbosity(tf.logging.ERROR)
-
-Update = collections.namedtuple("Update", "pulled loss pushed version ticket push")  # see push_row
+COUNT, VECTOR = tf.TensorSpec([], tf.int64), tf.TensorSpec([None])  # what a message can hold
 
 
-def algorithm(w, step, gradient, flags):
-    """Builds one update.
+def server(w, step, flags):
+    """Returns the functions that a ps runs for the worker, and the variables to save beside w.
 
-    w: all parameters, as one vector on each ps. step: the counter of updates.
-    gradient(w, number): the loss on mini-batch `number` at w, and its gradient, shaped as w.
+    w: a vector, one part of all parameters. step: counts the updates, once for all parts.
+    The annotations are the types of a message: TensorFlow refuses a call with others.
     """
-    # Distributed: pull w, which lives on the ps.
-    with tf.device(step.device):
-        version = step.read_value()
-    w_k = [v.read_value() for v in w]
 
-    # Distributed: a gradient at the copy.
+    # Distributed: the worker pulls w, which lives here.
+    def pull():
+        version = step.read()
+        with tf.control_dependencies([version]):
+            return version, w.read_value()
+
+    # Distributed: it pushes how w has to move, and gets w as it is then.
+    def push(delta: VECTOR):
+        ticket = step.take()  # the number of this update; after the last one an error ends the run
+        with tf.control_dependencies([ticket]):
+            w.assign_sub(delta)
+        return ticket, *pull()
+
+    return {"pull": pull, "push": push}, {}
+
+
+def update(ps, version, w_k, gradient, flags):
+    """Makes one update of the worker. Returns loss and reply.
+
+    version, w_k: what the last pull or push has brought, the number of updates and all of w.
+    gradient(w, number): the loss on mini-batch `number` at w, and its gradient, a vector like w.
+    """
+    # Distributed: a gradient at the copy. The ps answers the push with w, which is the next pull.
     loss, g = gradient(w_k, version)
-
-    # Distributed: push. The ticket counts this update; there is none once --steps are taken.
-    delta = send(w, [flags.learning_rate * d for d in g])
-    with tf.control_dependencies(delta):
-        ticket = tf.count_up_to(step, flags.steps)  # its error ends the run
-    with tf.control_dependencies([ticket]):
-        push = tf.group(*[v.assign_sub(d) for v, d in zip(w, delta)])
-    return Update(w_k, loss, g, version, ticket, push)
+    return loss, ps.push(flags.learning_rate * g)
 
 
 STEPS, BATCH_SIZE, LEARNING_RATE = 3000, 32, 0.1  # the defaults
@@ -102,53 +114,31 @@ METRICS = {"accuracy": ("max", keras.metrics.sparse_categorical_accuracy)}
 # endregion: problem
 
 
-# region: build
-def build(cluster, model, data, flags):
-    """Builds the step counter and the test, and returns a function that builds an update."""
-    k, n = cluster.rank, len(cluster.workers)  # worker k has every n-th row
-    setter = tf.train.replica_device_setter(cluster=cluster.spec, worker_device=cluster.device)
-    with tf.device(setter):
-        step = tf.train.get_or_create_global_step()
-        w, state = shared_variables(model, len(cluster.ps))
-    with tf.device(cluster.device):
-        rows = data.x_train[k::n], data.y_train[k::n], data.x_test, data.y_test
-        x, y, x_test, y_test = variables(tf.get_local_variable, "rows", rows)
-        local_state = copy_of_state(model, state, k)
-        gradient = gradients(model, local_state, x, y, flags, k)
-        test = evaluation(model, w, state, local_state, x_test, y_test)
-        return step, lambda: algorithm(w, step, gradient, flags), test
-
-
-# endregion: build
-
-
-def print_placement(model, parts):
+def print_placement(model, ps):
     """Prints which of the model's variables lie on which ps, in whole or in part."""
-    begin = 0
-    for ps, part in enumerate(parts):
-        names, first = [], 0
-        for v in model.trainable_variables:
-            last = first + int(np.prod(v.shape))
-            if first < begin + part.shape[0] and last > begin:
-                names.append(v.path)
-            first = last
-        print(f"ps {ps} holds {part.shape[0]} parameters, of {', '.join(names)}", flush=True)
-        begin += part.shape[0]
+    names = {i: {} for i in range(ps)}
+    held = dict.fromkeys(names, 0)
+    ends = np.cumsum([np.prod(v.shape) for v in model.trainable_variables])
+    for part in layout(sizes_of(model), ps):
+        if part.vector == "w":
+            held[part.ps] += part.end - part.begin
+            for v, end in zip(model.trainable_variables, ends):
+                if part.begin < end and end - np.prod(v.shape) < part.end:
+                    names[part.ps][v.path] = None
+    for i in names:
+        print(f"ps {i} holds {held[i]} parameters, of {', '.join(names[i])}", flush=True)
 
 
 def main():
     """Runs the task that TF_CONFIG names: a ps serves, a worker trains."""
     flags, cluster = parse_flags(), Cluster()
-    server = tf.train.Server(cluster.spec, *cluster.task, config=cluster.config)
     if cluster.job == "ps":
-        return serve(cluster, server)
+        return serve(cluster, server, flags)
     data = load_data(flags.dataset)
-    keras.utils.set_random_seed(flags.seed)
-    model = make_model(data)  # outside of the graph, where Keras makes its first values
-    with tf.Graph().as_default():
-        graph = build(cluster, model, data, flags)
-        print_placement(model, tf.global_variables("w/"))
-        train(cluster, server, model.trainable_variables, *graph, flags)
+    keras.utils.set_random_seed(flags.seed)  # all workers make the same model
+    model = make_model(data)
+    print_placement(model, len(cluster.ps))
+    train(cluster, model, data, update, flags)
 
 
 # From here to the end: the same text in every example with a parameter server. --------------------
@@ -181,9 +171,10 @@ def parse_flags():
     return flags
 
 
-# region: cluster
+# region: tasks
 OPTIONAL_WAIT_SECONDS = 30  # for a task without which this one can go on
 REQUIRED_WAIT_SECONDS = int(os.getenv("REQUIRED_WAIT_SECONDS", 120))  # for any other
+rpc = tf.distribute.experimental.rpc
 
 
 class Cluster:
@@ -192,7 +183,7 @@ class Cluster:
     def __init__(self):
         resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
         self.task = self.job, self.index = resolver.task_type, resolver.task_id
-        self.spec = spec = resolver.cluster_spec()
+        spec = resolver.cluster_spec()
         self.ps = spec.job_tasks("ps")
         self.workers = [
             (job, index)
@@ -200,23 +191,9 @@ class Cluster:
             if job in spec.jobs
             for index in spec.task_indices(job)
         ]
-        self.rank = None if self.job == "ps" else self.workers.index(self.task)
-        self.device = f"/job:{self.job}/task:{self.index}"
-        # With the filters a task talks to itself and the ps, and never waits for another worker.
-        self.config = config = tf.ConfigProto(device_filters=["/job:ps", self.device])
-        config.operation_timeout_in_ms = 1000 * REQUIRED_WAIT_SECONDS
-        # Idle gRPC threads would otherwise spin, and slow the other tasks of this machine.
-        config.experimental.disable_thread_spinning = True
-
-
-def barrier(name, rank, ps=0):
-    """Makes two ops on a ps: one notes that this rank has arrived, the other counts who has."""
-    with tf.device(f"/job:ps/task:{ps}"):
-        table = tf.raw_ops.MutableHashTableV2(
-            key_dtype="int32", value_dtype="int32", shared_name=name
-        )
-        arrive = tf.raw_ops.LookupTableInsertV2(table_handle=table, keys=[rank], values=[rank])
-        return arrive, tf.raw_ops.LookupTableSizeV2(table_handle=table)
+        # None for a ps, and for a worker that TF_CONFIG does not list: it joins a live run.
+        self.rank = self.workers.index(self.task) if self.task in self.workers else None
+        self.folder = os.path.abspath(os.getenv("OUTPUT_DIR") or "output")
 
 
 def wait_until(condition, seconds, what=None):
@@ -230,108 +207,432 @@ def wait_until(condition, seconds, what=None):
         time.sleep(0.02)
 
 
-def wait_for_ps(address):
-    """Returns when a ps listens at host:port: a session would wait for it for ever."""
+# region: parts
+LARGEST = 900_000  # numbers in a part: gRPC refuses a message of more than 4 MB
+Part = collections.namedtuple("Part", "vector index dtype begin end whole ps")
+
+
+def vectors_of(model):
+    """Returns {"w": all parameters, "state_0": ...}: the state is what Keras keeps beside w."""
+    state = {f"state_{i}": np.ravel(v) for i, v in enumerate(model.non_trainable_variables)}
+    return {"w": np.concatenate([np.ravel(v) for v in model.trainable_variables]), **state}
+
+
+def sizes_of(model):
+    """Returns [[name, dtype, size]] of these vectors: all that a ps needs to know of a model."""
+    return [[name, str(v.dtype), v.size] for name, v in vectors_of(model).items()]
+
+
+def layout(sizes, ps):
+    """Returns the parts of all vectors, of which each is on one of so many ps."""
+    parts = []
+    for vector, dtype, size in sizes:
+        count = min(size, ps * -(-size // (ps * LARGEST)))
+        ends = [size * i // count for i in range(count + 1)]
+        for i in range(count):
+            parts.append(Part(vector, i, dtype, ends[i], ends[i + 1], size, i % ps))
+    return parts
+
+
+# region: serve
+OTHER_AGE = "the ps has another age"
+
+
+class Clock:
+    """The count of updates. The first part of w counts, and with each call tells the others."""
+
+    def __init__(self, steps, counts):
+        self.steps, self.ticket, self.version = steps, None, None
+        self.variable = tf.Variable(0, dtype=tf.int64) if counts else None
+
+    def read(self):
+        """Returns how many updates there were."""
+        return self.version if self.variable is None else self.variable.read_value()
+
+    def take(self):
+        """Counts an update and returns how many were before. Raises OutOfRangeError after the last.
+
+        assign_add and a read after it would not be one: two workers could have the same number.
+        """
+        if self.variable is None:
+            return self.ticket
+        handle = self.variable.handle
+        return tf.raw_ops.ResourceCountUpTo(resource=handle, limit=self.steps, T=tf.int64)
+
+
+def answering(function, signature, age, size=None, clock=None):
+    """Returns a tf.function that takes a client's age, and then what function() takes.
+
+    TensorFlow checks the types. Age and sizes are checked here, before anything moves. A part whose
+    clock does not count is told ticket and version, too.
+    """
+    told = [COUNT, COUNT] if clock and clock.variable is None else []
+
+    def answer(age_of_client, *arguments):
+        known = tf.debugging.Assert(tf.equal(age_of_client, age), [OTHER_AGE])
+        arguments = [tf.ensure_shape(a, [size] if a.shape.rank else []) for a in arguments]
+        with tf.control_dependencies([known, *arguments]):
+            if told:
+                clock.ticket, clock.version = map(tf.identity, arguments[:2])
+            return function(*arguments[len(told) :])
+
+    return tf.function(answer, [COUNT, *told, *signature], autograph=False)
+
+
+def serve_part(part, server, age, flags):
+    """Makes a part. Returns {name: function}, and what to save: [(name, slice, variable)].
+
+    Slices of one vector, so that another number of ps can read a checkpoint.
+    """
+    size = part.end - part.begin
+    v = tf.Variable(tf.zeros([size], part.dtype))
+    functions, saved = {}, {part.vector: v}
+
+    def set_values(values):
+        return tf.size(v.assign(values))
+
+    common = {"get": (v.read_value, []), "set": (set_values, [tf.TensorSpec([None], part.dtype)])}
+    for name, (function, signature) in common.items():
+        name = f"{name}_{part.vector}_{part.index}"
+        functions[name] = answering(function, signature, age, size)
+    if part.vector == "w":
+        clock = Clock(flags.steps, counts=part.index == 0)
+        answers, beside = server(v, clock, flags)
+        for name, function in answers.items():
+            signature = [p.annotation for p in inspect.signature(function).parameters.values()]
+            function = answering(function, signature, age, size, clock)
+            functions[f"{name}_{part.index}"] = function
+        saved |= beside
+        if clock.variable is not None:
+            saved["global_step"] = clock.variable
+    slices = {1: f"{part.whole} {part.begin},{size}", 0: ""}  # by the rank of what is saved
+    return functions, [(name, slices[len(v.shape)], v) for name, v in saved.items()]
+
+
+def functions_for_all(cluster, sizes, age, ranks):
+    """Returns {name: function} of what no part has for itself. ranks: {what: those who report}."""
+
+    def status():
+        return age.read_value(), tf.constant(json.dumps(sizes))
+
+    def set_age(value):
+        return age.assign(value).read_value()
+
+    def report(what, rank):
+        return tf.numpy_function(missing, [what, rank], tf.int64)
+
+    def missing(what, rank):
+        if rank >= 0:
+            ranks["joined"].add(int(rank))
+            ranks[what.decode()].add(int(rank))
+        return np.int64(len(ranks["joined"] - ranks[what.decode()]))
+
+    def join():
+        return tf.numpy_function(free_rank, [], tf.int64)
+
+    def free_rank():
+        ranks["joined"].add(rank := max(ranks["joined"], default=-1) + 1)
+        return np.int64(rank)
+
+    return {
+        "status": tf.function(status, []),
+        "set_age": answering(set_age, [COUNT], age),
+        "report": tf.function(report, [tf.TensorSpec([], tf.string), COUNT]),
+        "join": tf.function(join, []),
+    }
+
+
+def checkpointing(cluster, saved, age):
+    """Restores what is saved from the last checkpoint, if there is one; returns the function save.
+
+    Each ps writes what it has, and the chief makes these files one checkpoint.
+    """
+    names, slices, variables = zip(*saved)
+    place = {"tensor_names": names, "shape_and_slices": slices}
+    if checkpoint := tf.train.latest_checkpoint(cluster.folder):
+        dtypes = [v.dtype for v in variables]
+        values = tf.raw_ops.RestoreV2(prefix=checkpoint, dtypes=dtypes, **place)
+        for v, value in zip(variables, values):
+            v.assign(value)
+
+    def save(step):
+        words = [f"{cluster.folder}/model.ckpt-", tf.strings.as_string(step), "_temp/"]
+        path = tf.strings.join([*words, str(cluster.index)])
+        values = [v.read_value() for v in variables]
+        with tf.control_dependencies([tf.raw_ops.SaveV2(prefix=path, tensors=values, **place)]):
+            return tf.identity(path)
+
+    return answering(save, [COUNT], age)
+
+
+def check_address(address):
+    """Raises OSError where a ps cannot listen at host:port: gRPC would not say so."""
     host, port = address.rsplit(":", 1)
-
-    def listens():
-        with contextlib.suppress(OSError), socket.create_connection((host.strip("[]"), port), 5):
-            return True
-
-    wait_until(listens, REQUIRED_WAIT_SECONDS, f"no ps answered at {address}")
-
-
-def serve(cluster, server):
-    """Keeps a ps running until all workers are done, or five minutes after the first of them."""
-    print("listening at", cluster.ps[cluster.index])
-    with tf.Graph().as_default(), tf.Session(server.target, config=cluster.config) as session:
-        _, done = barrier("done", 0, cluster.index)
-        wait_until(lambda: session.run(done), np.inf)
-        wait_until(lambda: session.run(done) == len(cluster.workers), 10 * OPTIONAL_WAIT_SECONDS)
-    print("done")
+    found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+    family, kind, _, _, place = found[0]
+    with socket.socket(family, kind) as client, socket.socket(family, kind) as listener:
+        client.settimeout(5)
+        if client.connect_ex(place) == 0:  # two servers could share the port
+            raise OSError(f"another server listens at {address}")
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # a launcher may hold it
+        try:
+            listener.bind(place)
+        except OSError as error:
+            raise OSError(f"no server can listen at {address}: {error.strerror}") from None
 
 
-def send(w, vectors):
-    """Returns the vectors on the ps of those of w: one message to each ps."""
-    arrived = []
-    for v, vector in zip(w, vectors):
-        with tf.device(v.device):
-            arrived += [tf.identity(vector)]
-    return arrived
+def read_sizes(folder):
+    """Returns the sizes that the chief has written; None before it has."""
+    try:
+        with open(f"{folder}/flags.json") as file:
+            return json.load(file)["sizes"]
+    except (OSError, KeyError):
+        return None
 
 
-# region: variables
-def initial_value(value):
-    """Returns a value as a tensor. As a constant it would stand in the graph, which has a limit."""
-    tensor = tf.numpy_function(lambda: np.asarray_chkfinite(value), [], value.dtype)
-    return tf.ensure_shape(tensor, value.shape)
+def serve(cluster, server, flags):
+    """Serves this ps's parts until all workers are done, or 5 minutes after the first is.
+
+    A ps needs neither data nor model: the chief writes the sizes, and sends the first values.
+    """
+    address = os.getenv("PS_ADDRESS") or cluster.ps[cluster.index]
+    check_address(address)
+    print("listening at", address, flush=True)
+    while serve_one_age(cluster, address, server, flags):
+        print("goes back to the last checkpoint", flush=True)
+    print("done", flush=True)
 
 
-def variables(get_variable, name, values):
-    """Makes variables with these first values: name_0, name_1, ..."""
-    return [get_variable(f"{name}_{i}", initializer=initial_value(v)) for i, v in enumerate(values)]
+def serve_one_age(cluster, address, server, flags):
+    """Does so for one age; returns whether another one has to begin.
+
+    The age is 0 until the chief has seen to it that all ps have values of the same time. Then it
+    is the same number on all, until it is -1: another ps was lost.
+    """
+    wait_until(lambda: read_sizes(cluster.folder), np.inf)
+    sizes, age = read_sizes(cluster.folder), tf.Variable(0, dtype=tf.int64)
+    functions, saved = {}, []
+    ranks = {"joined": set(range(len(cluster.workers))), "start": set(), "done": set()}
+    for part in layout(sizes, len(cluster.ps)):
+        if part.ps == cluster.index:
+            more, variables = serve_part(part, server, age, flags)
+            functions |= more
+            saved += variables
+    functions |= functions_for_all(cluster, sizes, age, ranks)
+    functions["save"] = checkpointing(cluster, saved, age)
+    grpc = rpc.Server.create("grpc", address)
+    for name, function in functions.items():
+        grpc.register(name, function)
+    grpc.start()
+
+    def begins_anew():
+        # Also if the sizes were those of an earlier run, and the chief has another model now.
+        return age < 0 or age == 0 and read_sizes(cluster.folder) != sizes
+
+    wait_until(lambda: ranks["done"] or begins_anew(), np.inf)
+    wait_until(
+        lambda: ranks["done"] >= ranks["joined"] or begins_anew(), 10 * OPTIONAL_WAIT_SECONDS
+    )
+    time.sleep(0.2)  # the last reply is on its way
+    return begins_anew()  # `grpc` ends here, and closes the port
 
 
-# region: vector
-def shared_variables(model, ps):
-    """Makes w, one vector on each ps, and what the model keeps beside it, for the checkpoint."""
-    vector = tf.concat([tf.reshape(initial_value(v), [-1]) for v in model.trainable_variables], 0)
-    w = tf.get_variable("w", initializer=vector, partitioner=tf.fixed_size_partitioner(ps))
-    return list(w), variables(tf.get_variable, "state", model.non_trainable_variables)
+# region: call
+LOST = (  # of a ps that has ended, or begins anew
+    tf.errors.UnavailableError,
+    tf.errors.InternalError,
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+)
+Reply = collections.namedtuple("Reply", "w version ticket ready bytes")
 
 
+class Ps:
+    """All ps, for a worker: ps.push(v) calls the `push` of each part of w with its part of v."""
+
+    def __init__(self, cluster, sizes, seconds=REQUIRED_WAIT_SECONDS):
+        """Waits until all ps serve vectors of these sizes. No call takes longer than `seconds`."""
+        self.cluster, self.sizes, self.seconds = cluster, sizes, seconds
+        self.age = tf.Variable(-1, dtype=tf.int64)  # of all ps, since this worker has joined them
+        self.clients = [None] * len(cluster.ps)
+        self.parts = {}
+        for part in layout(sizes, len(cluster.ps)):
+            self.parts.setdefault(part.vector, []).append(part)
+        what = "no ps has the model of this task"
+        wait_until(lambda: all(map(self.connect, range(len(cluster.ps)))), seconds, what)
+
+    def connect(self, index):
+        """Connects to a ps, and returns whether it has this model by now. Raises ValueError."""
+        address, milliseconds = self.cluster.ps[index], 1000 * self.seconds
+        try:
+            client = rpc.Client.create("grpc", address, timeout_in_ms=milliseconds)
+            age, sizes = client.status().get_value()
+        except tf.errors.DeadlineExceededError:
+            raise TimeoutError(f"no ps answered at {address} in {self.seconds} s") from None
+        except LOST:
+            return False
+        self.clients[index] = client
+        sizes = json.loads(sizes.numpy())
+        if age and sizes != self.sizes:
+            raise ValueError(f"the ps have another model: {sizes}, not {self.sizes}")
+        return sizes == self.sizes
+
+    def __getattr__(self, name):
+        return functools.partial(self.call, name)
+
+    def call(self, name, *vectors):
+        """Calls the function of each part of w, and returns a Reply.
+
+        The first part answers first: its error ends the run before another part has moved, and its
+        counts are told to the others.
+        """
+        parts = self.parts["w"]
+        pieces = [tf.split(v, [part.end - part.begin for part in parts]) for v in vectors]
+        with tf.control_dependencies(vectors):
+            ready = tf.timestamp()
+        with tf.control_dependencies([ready]):
+            first, *others = zip(parts, *pieces) if pieces else zip(parts)
+            *counts, w = self.ask(name, *first).get_value()
+        with tf.control_dependencies(counts):
+            told = counts[0], counts[-1]
+            pending = [self.ask(name, part, *told, *piece) for part, *piece in others]
+        w = tf.concat([w, *[reply.get_value()[-1] for reply in pending]], 0)
+        counts = [tf.ensure_shape(count, []) for count in counts]
+        size = parts[0].whole
+        w = tf.ensure_shape(w, [size])
+        return Reply(w, counts[-1], counts[0], ready, 4 * size * (1 + len(vectors)))
+
+    def ask(self, name, part, *arguments):
+        """Calls the function of a part; what is returned has get_value(), which waits."""
+        function = getattr(self.clients[part.ps], f"{name}_{part.index}")
+        with tf.name_scope(f"ps-{part.ps}.{name}"):  # the text of an error has it
+            return function(self.age.read_value(), *arguments)
+
+    def ages(self):
+        """Returns the age of each ps."""
+        ages = []
+        for client, address in zip(self.clients, self.cluster.ps):
+            try:
+                ages.append(int(client.status().get_value()[0]))
+            except tf.errors.DeadlineExceededError:
+                raise TimeoutError(f"no ps answered at {address} in {self.seconds} s") from None
+        return ages
+
+    def join(self, first_values=None):
+        """Waits until all ps have one age. The chief, who has first_values, sees to it.
+
+        After the loss of one ps all go back to the last checkpoint, or get the first values.
+        """
+        ages = self.ages()
+        if first_values and (0 in ages or len(set(ages)) > 1):
+            for client, age in zip(self.clients, map(np.int64, ages)):
+                if age:
+                    client.set_age(age, np.int64(-1)).get_value()
+            wait_until(lambda: not any(self.ages()), REQUIRED_WAIT_SECONDS, "no ps went back")
+            self.age.assign(0)
+            if not tf.train.latest_checkpoint(self.cluster.folder):
+                self.set_values(first_values)
+            now = np.int64(time.time_ns())
+            for client in self.clients:
+                client.set_age(np.int64(0), now).get_value()
+
+        def have_one():
+            ages = self.ages()
+            self.age.assign(ages[0])
+            return ages[0] and len(set(ages)) == 1
+
+        wait_until(have_one, REQUIRED_WAIT_SECONDS, "the chief made no model")
+
+    def set_values(self, vectors):
+        """Gives the parts of these vectors their values. vectors: {name: values}."""
+        pending = [
+            self.ask(f"set_{name}", part, tf.constant(values[part.begin : part.end]))
+            for name, values in vectors.items()
+            for part in self.parts.get(name, [])
+        ]
+        for reply in pending:
+            reply.get_value()
+
+    def get_values(self, name):
+        """Returns the values of a vector."""
+        pending = [self.ask(f"get_{name}", part) for part in self.parts[name]]
+        return np.concatenate([reply.get_value() for reply in pending])
+
+    def report(self, what, rank=-1, ps=0):
+        """Reports to a ps, unless the rank is -1; returns how many workers have not yet."""
+        return int(self.clients[ps].report(tf.constant(what), np.int64(rank)).get_value())
+
+    def save(self, step):
+        """Has each ps write its parts, and makes of them a checkpoint. The last five are kept."""
+        folder, age = self.cluster.folder, self.age.read_value()
+        path = f"{folder}/model.ckpt-{step}"
+        pending = [client.save(age, np.int64(step)) for client in self.clients]
+        written = [reply.get_value() for reply in pending]
+        tf.raw_ops.MergeV2Checkpoints(checkpoint_prefixes=written, destination_prefix=path)
+        state = tf.train.get_checkpoint_state(folder)
+        paths = [p for p in state.all_model_checkpoint_paths if p != path] if state else []
+        names = [os.path.basename(p) for p in [*paths[-4:], path]]
+        lines = [f'model_checkpoint_path: "{names[-1]}"']
+        lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
+        replace_file(f"{folder}/checkpoint", "\n".join(lines) + "\n")
+        for old in paths[:-4]:
+            for file in glob.glob(f"{glob.escape(old)}.*"):
+                os.remove(file)
+        for partial in glob.glob(f"{glob.escape(folder)}/model.ckpt-*_temp"):
+            shutil.rmtree(partial, ignore_errors=True)
+
+
+def replace_file(path, text):
+    """Writes a file of which nobody reads a half."""
+    with open(f"{path}.new", "w") as file:
+        file.write(text)
+    os.replace(f"{path}.new", path)
+
+
+# region: network
 def unpack(model, w):
-    """Returns the trainable variables of the model, in their shapes, from the vectors w."""
+    """Returns the trainable variables of the model, in their shapes, from the vector w."""
     shapes = [v.shape for v in model.trainable_variables]
-    parts = tf.split(tf.concat(w, 0), [int(np.prod(shape)) for shape in shapes])
+    parts = tf.split(w, [int(np.prod(shape)) for shape in shapes])
     return list(map(tf.reshape, parts, shapes))
 
 
-# region: model
-def copy_of_state(model, state, rank):
-    """Makes this worker's variables for what the model keeps beside w. They begin as the ps's."""
-    copies = []
-    for v, original in zip(state, model.non_trainable_variables):
-        # The seeds differ, so that no two workers drop the same units.
-        value = v + rank if original.name == "seed_generator_state" else v.value()
-        copies += [tf.get_local_variable(f"own_{v.op.name}", initializer=value)]
-    return copies
-
-
-def gradients(model, local_state, x, y, flags, rank):
+def gradients(model, x, y, flags, rank):
     """Returns gradient(w, number) -> (the loss on a mini-batch of the rows x, y at w, g like w)."""
+    state = model.non_trainable_variables
 
     def gradient(w, number):
         # Its rows depend on nothing but (seed, rank, number), and can be drawn again elsewhere.
         key = [flags.seed * 65536 + rank, number]  # of int64, as the number is
-        rows = tf.random.stateless_uniform([flags.batch_size], key, 0, x.shape[0], "int32")
-        with tf.control_dependencies(w):
-            before = [v.read_value() for v in local_state]
-        outputs, after, penalties = model.stateless_call(
-            unpack(model, w), before, tf.gather(x, rows), training=True, return_losses=True
-        )
-        # The gradient comes after the state has moved, and with it the next local step; and after
-        # the rows of the updates before, so that the end of training cuts none off.
-        moved = list(map(tf.assign, local_state, after))
-        with tf.control_dependencies(moved + tf.get_collection("written")):
-            outputs = tf.identity(outputs)
-        mean = tf.add_n([tf.reduce_mean(loss(tf.gather(y, rows), outputs)), *penalties])
-        return mean, tf.gradients(mean, w)
+        rows = tf.random.stateless_uniform([flags.batch_size], key, 0, len(x), "int32")
+        with tf.GradientTape() as tape:
+            tape.watch(w)
+            outputs, after, penalties = model.stateless_call(
+                unpack(model, w), state, tf.gather(x, rows), training=True, return_losses=True
+            )
+            mean = tf.add_n([tf.reduce_mean(loss(tf.gather(y, rows), outputs)), *penalties])
+        for v, value in zip(state, after):
+            v.assign(value)
+        return mean, tape.gradient(mean, w)
 
     return gradient
 
 
-def evaluation(model, w, state, local_state, x, y):
-    """Returns [loss, each of METRICS] at w, means over the rows (x, y)."""
-    # The chief's state goes to the ps first, so that the checkpoint has what is tested.
-    with tf.control_dependencies(map(tf.assign, state, local_state)):
-        parameters = unpack(model, [tf.check_numerics(v, "w") for v in w])
-    outputs, _ = model.stateless_call(parameters, local_state, x.read_value(), training=False)
-    functions = [loss] + [function for _, function in METRICS.values()]
-    return [tf.reduce_mean(function(y.read_value(), outputs)) for function in functions]
+def evaluation(model, x, y):
+    """Returns a function of w: [loss, each of METRICS], means over the rows (x, y)."""
+
+    @tf.function(autograph=False)
+    def evaluate(w):
+        parameters = unpack(model, tf.debugging.check_numerics(w, "w"))
+        state = model.non_trainable_variables
+        outputs, _ = model.stateless_call(parameters, state, x, training=False)
+        functions = [loss] + [function for _, function in METRICS.values()]
+        return [tf.reduce_mean(function(y, outputs)) for function in functions]
+
+    return evaluate
 
 
-# region: metrics
+# region: facts
 # A line of metrics-<task>.csv is a push: global_step counts it, loss is that of its last
 # mini-batch, bytes are those pulled and pushed, and wait_seconds pass from the gradient to its
 # arrival. Or it is a test: its end, its begin, global_step, and TEST. Times are seconds since 1970.
@@ -344,35 +645,21 @@ for name, (better, function) in METRICS.items():
     TEST[f"test_{name}"] = better
 
 
-def push_row(update, step, flags):
-    """Returns the columns PUSH as one float64 tensor: to fetch one costs less than to fetch nine.
-
-    Of an update, pulled and pushed are lists of vectors, version and ticket the counts of updates
-    at the pull and before the push, and push is the op that pushes.
-    """
-    with tf.control_dependencies([update.push]), tf.device(step.device):
-        ticket = tf.identity(update.ticket)  # one message: the push has arrived, and its number
-    ticket = tf.identity(ticket)  # here: what follows it needs no second message
-    times = []
-    for tensors in update.pulled, update.pushed, [ticket]:  # in a tf.function they come in turn
-        with tf.control_dependencies(tensors):
-            times += [tf.timestamp()]
-    pulled, ready, pushed = times
-    local_steps = getattr(update, "local_steps", getattr(flags, "local_steps", 1))
-    size = sum(tf.size(t, out_type=tf.int64) * t.dtype.size for t in update.pulled + update.pushed)
-    row = [pushed, pulled, ticket + 1, local_steps, local_steps * flags.batch_size, update.loss]
-    row += [ticket - update.version, size, pushed - ready]
+def push_row(pull_time, push_time, version, loss, reply, flags):
+    """Returns the columns PUSH as one float64 tensor."""
+    local_steps = getattr(reply, "local_steps", getattr(flags, "local_steps", 1))
+    row = [push_time, pull_time, reply.ticket + 1, local_steps, local_steps * flags.batch_size]
+    row += [loss, reply.ticket - version, reply.bytes, push_time - reply.ready]
     return tf.stack([tf.cast(column, "float64") for column in row])
 
 
 class Metrics:
     """What a task leaves in OUTPUT_DIR: metrics-<task>.csv; the chief also flags.json."""
 
-    def __init__(self, task, workers, parameters, flags, ps=0):
+    def __init__(self, cluster, model, flags):
         """Raises ValueError if OUTPUT_DIR is no good name, or has another model's checkpoint."""
-        self.directory = folder = os.path.abspath(os.getenv("OUTPUT_DIR") or "output")
-        self.is_chief = task == workers[0]
-        self.flags = flags
+        self.folder = folder = cluster.folder
+        self.is_chief, self.flags = cluster.rank == 0, flags
         self.step = self.shown = 0
         if set("*?[\\") & set(folder):  # patterns: it would find no checkpoint
             raise ValueError(f"OUTPUT_DIR must have none of the signs *?[\\: {folder}")
@@ -385,23 +672,26 @@ class Metrics:
                 raise
             except OSError:  # the file system has no locks
                 pass
+            sizes = sizes_of(model)
+            if tf.train.latest_checkpoint(folder) and read_sizes(folder) != sizes:
+                raise ValueError(f"{folder} has a checkpoint of another model")
             facts = {
                 "example": __doc__.split(":")[0],
                 "script": __file__,
-                "tasks": ["%s-%d" % worker for worker in workers],
-                "ps": ps,
+                "tasks": ["%s-%d" % worker for worker in cluster.workers],
+                "ps": len(cluster.ps),
                 "metrics": TEST,
-                "variables": [[v.path, list(v.shape)] for v in parameters],
+                "variables": [[v.path, list(v.shape)] for v in model.trainable_variables],
+                "sizes": sizes,
                 "arguments": vars(flags),
                 "versions": {"tensorflow": tf.__version__},
             }
-            if tf.train.latest_checkpoint(folder):
-                if json.load(open(f"{folder}/flags.json")).get("variables") != facts["variables"]:
-                    raise ValueError(f"{folder} has a checkpoint of another model")
-            with open(f"{folder}/flags.json", "w") as file:
-                json.dump(facts, file, indent=2)
+            replace_file(f"{folder}/flags.json", json.dumps(facts, indent=2))
+
+    def begin(self, job, index):
+        """Begins the file of this task."""
         # Line by line, so that even kill -9 loses none; it costs microseconds.
-        self.file = open(f"{folder}/metrics-{task[0]}-{task[1]}.csv", "a", 1)
+        self.file = open(f"{self.folder}/metrics-{job}-{index}.csv", "a", 1)
         # The line before a restart may have been cut short.
         print("# restart" if self.file.tell() else f"{PUSH},{','.join(TEST)}", file=self.file)
 
@@ -424,71 +714,98 @@ class Metrics:
         print(f"update {step} of {self.flags.steps}", *words, flush=True)
 
 
-# region: prepare
-def prepare(session, saver, metrics):
-    """Returns when the model is on the ps: if it is not, the chief makes or restores it."""
-    missing = tf.size(tf.report_uninitialized_variables(tf.global_variables()))
-    if metrics.is_chief and session.run(missing):
-        if checkpoint := tf.train.latest_checkpoint(metrics.directory):
-            saver.restore(session, checkpoint)
-        else:
-            session.run(tf.global_variables_initializer())
-    wait_until(lambda: not session.run(missing), REQUIRED_WAIT_SECONDS, "the chief made no model")
-    session.run(tf.local_variables_initializer())
-
-
-# region: session
+# region: train
 MORE_FLAGS += [("updates-per-call", 10, "updates in one call; take 1 where one takes seconds")]
+LOSSES = 5  # after so many without an update between them, an error is no loss of a ps
 
 
-def train(cluster, server, initial, step, make_update, test, flags):
+def train(cluster, model, data, update, flags):
     """Updates w until all updates are made; the chief also tests and saves it."""
-    n, ps = len(cluster.workers), len(cluster.ps)
-    metrics = Metrics(cluster.task, cluster.workers, initial, flags, ps)
-    written, before = tf.get_collection_ref("written"), []
-    while len(written) < flags.updates_per_call:
-        with tf.device(cluster.device), tf.control_dependencies(before):
-            update = make_update()
-            written += [tf.numpy_function(metrics.push, [push_row(update, step, flags)], [])]
-        before = [update.push]  # when it has arrived, the next one pulls
-        tf.get_variable_scope().reuse_variables()
-    saver = tf.train.Saver(sharded=ps > 1, save_relative_paths=True)
-    start, started = barrier("start", cluster.rank)
-    finish, finished = zip(*[barrier("done", cluster.rank, i) for i in range(ps)])
+    metrics, k, n = Metrics(cluster, model, flags), cluster.rank, len(cluster.workers)
+    ps = Ps(cluster, sizes_of(model), getattr(flags, "step_timeout", REQUIRED_WAIT_SECONDS))
+    first_values = vectors_of(model) if metrics.is_chief else None
+    rows, task = slice(k, None, n), cluster.task  # worker k has every n-th row
+    if k is None:  # it joins a live run, and has all rows
+        k, rows = int(ps.clients[0].join().get_value()), slice(None)
+        task = "worker", k
+        print("joins as worker", k, flush=True)
+    metrics.begin(*task)
+    gradient = gradients(
+        model, tf.constant(data.x_train[rows]), tf.constant(data.y_train[rows]), flags, k
+    )
+    evaluate = evaluation(model, tf.constant(data.x_test), tf.constant(data.y_test))
+
+    @tf.function(autograph=False)
+    def pull():
+        reply = ps.pull()
+        with tf.control_dependencies([reply.w]):
+            return tf.timestamp(), reply.version, reply.w
+
+    @tf.function(autograph=False)
+    def updates(*pulled):
+        def one(i, pull_time, version, w):
+            loss, reply = update(ps, version, w, gradient, flags)
+            with tf.control_dependencies([reply.w]):
+                push_time = tf.timestamp()
+            row = push_row(pull_time, push_time, version, loss, reply, flags)
+            tf.numpy_function(metrics.push, [row], [])
+            return i + 1, push_time, reply.version, reply.w
+
+        def is_due(i, _, version, w):
+            return (i < flags.updates_per_call) & (version < flags.steps)
+
+        return tf.while_loop(is_due, one, [0, *pulled], parallel_iterations=1)[1:]
+
+    def take_state():
+        for i, v in enumerate(model.non_trainable_variables):
+            value = np.reshape(ps.get_values(f"state_{i}"), v.shape)
+            # The seeds differ, so that no two workers drop the same units.
+            v.assign(value + k if v.name == "seed_generator_state" else value)
 
     def test_and_save():
-        metrics.test(time.time(), *session.run([step, *test]))
-        saver.save(session, f"{metrics.directory}/model.ckpt", step, write_meta_graph=False)
+        began, (_, version, w) = time.time(), pull()
+        ps.set_values({name: v for name, v in vectors_of(model).items() if name != "w"})
+        metrics.test(began, int(version), *map(float, evaluate(w)))
+        ps.save(metrics.step)
 
-    def wait_for(arrived, count):
-        wait_until(lambda: session.run(arrived) >= count, OPTIONAL_WAIT_SECONDS)
+    def wait_for_others(what, missing):
+        wait_until(lambda: ps.report(what) <= missing, OPTIONAL_WAIT_SECONDS)
 
-    while True:
-        for address in cluster.ps:
-            wait_for_ps(address)
-        session = tf.Session(server.target, config=cluster.config)
-        try:
-            prepare(session, saver, metrics)
-            update_w = session.make_callable(written)
-            with contextlib.suppress(tf.errors.OutOfRangeError):  # every update is taken
-                update_w()  # the first call sets up the graph everywhere
-                session.run(start)
-                wait_for(started, n)
-                while True:
-                    saved = metrics.step
-                    while not metrics.is_chief or metrics.step < saved + flags.checkpoint_steps:
-                        update_w()
+    def go_on(is_first):
+        ps.join(first_values)
+        take_state()
+        with contextlib.suppress(tf.errors.OutOfRangeError):  # every update is taken
+            pulled = pull()
+            if is_first:
+                updates(*pulled)  # the first call traces the graph
+            ps.report("start", k)
+            if is_first:
+                wait_for_others("start", 0)
+                pulled = pull()
+            saved = metrics.step
+            while pulled[1] < flags.steps:
+                pulled = updates(*pulled)
+                if metrics.is_chief and metrics.step >= saved + flags.checkpoint_steps:
                     test_and_save()
-            session.run(start)  # if every update was taken before its first call
-            if metrics.is_chief:
-                wait_for(finished[0], n - 1)
-                test_and_save()
-            session.run(finish)
-            return print("done, the output is in", metrics.directory)
-        except (tf.errors.AbortedError, tf.errors.UnavailableError, tf.errors.CancelledError):
-            print("a ps was lost: training goes on from the last checkpoint")
-            # Closing a session waits for the lost ps, up to 30 s.
-            threading.Thread(target=session.close, daemon=True).start()
+                    saved, pulled = metrics.step, pull()
+        ps.report("start", k)  # if every update was taken before its first call
+        if metrics.is_chief:
+            wait_for_others("done", 1)
+            test_and_save()
+        for i in range(len(cluster.ps)):
+            ps.report("done", k, i)
+
+    losses, lost_at = 0, None
+    while True:
+        try:
+            go_on(is_first=lost_at is None)
+            return print("done, the output is in", cluster.folder)
+        except tf.errors.OpError as error:
+            losses = losses + 1 if lost_at == metrics.step else 1
+            lost_at = metrics.step
+            if losses > LOSSES or not (isinstance(error, LOST) or OTHER_AGE in error.message):
+                raise
+            print("a ps was lost: training goes on from the last checkpoint", flush=True)
 
 
 if __name__ == "__main__":

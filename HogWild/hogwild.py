@@ -12,6 +12,7 @@ Run:           bash run.sh
 
 import argparse
 import collections
+import contextlib
 import fcntl
 import functools
 import glob
@@ -112,7 +113,7 @@ METRICS = {"accuracy": ("max", keras.metrics.sparse_categorical_accuracy)}
 # endregion: problem
 
 
-# region: main
+# region: start
 def main():
     """Runs the task that TF_CONFIG names: a ps serves, a worker trains."""
     flags, cluster = parse_flags(), Cluster()
@@ -123,7 +124,7 @@ def main():
     train(cluster, make_model(data), data, update, flags)
 
 
-# endregion: main
+# endregion: start
 
 
 # From here to the end: the same text in every example with a parameter server. --------------------
@@ -395,12 +396,8 @@ def serve_one_age(cluster, address, server, flags):
     is the same number on all, until it is -1: another ps was lost.
     """
     wait_until(lambda: read_sizes(cluster.folder), np.inf)
-    sizes, age, functions, saved = (
-        read_sizes(cluster.folder),
-        tf.Variable(0, dtype=tf.int64),
-        {},
-        [],
-    )
+    sizes, age = read_sizes(cluster.folder), tf.Variable(0, dtype=tf.int64)
+    functions, saved = {}, []
     ranks = {"joined": set(range(len(cluster.workers))), "start": set(), "done": set()}
     for part in layout(sizes, len(cluster.ps)):
         if part.ps == cluster.index:
@@ -427,6 +424,12 @@ def serve_one_age(cluster, address, server, flags):
 
 
 # region: call
+LOST = (  # of a ps that has ended, or begins anew
+    tf.errors.UnavailableError,
+    tf.errors.InternalError,
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+)
 Reply = collections.namedtuple("Reply", "w version ticket ready bytes")
 
 
@@ -452,6 +455,8 @@ class Ps:
             age, sizes = client.status().get_value()
         except tf.errors.DeadlineExceededError:
             raise TimeoutError(f"no ps answered at {address} in {self.seconds} s") from None
+        except LOST:
+            return False
         self.clients[index] = client
         sizes = json.loads(sizes.numpy())
         if age and sizes != self.sizes:
@@ -491,10 +496,13 @@ class Ps:
 
     def ages(self):
         """Returns the age of each ps."""
-        try:
-            return [int(client.status().get_value()[0]) for client in self.clients]
-        except tf.errors.DeadlineExceededError:
-            raise TimeoutError(f"no ps answered in {self.seconds} s") from None
+        ages = []
+        for client, address in zip(self.clients, self.cluster.ps):
+            try:
+                ages.append(int(client.status().get_value()[0]))
+            except tf.errors.DeadlineExceededError:
+                raise TimeoutError(f"no ps answered at {address} in {self.seconds} s") from None
+        return ages
 
     def join(self, first_values=None):
         """Waits until all ps have one age. The chief, who has first_values, sees to it.
@@ -567,7 +575,7 @@ def replace_file(path, text):
     os.replace(f"{path}.new", path)
 
 
-# region: model
+# region: network
 def unpack(model, w):
     """Returns the trainable variables of the model, in their shapes, from the vector w."""
     shapes = [v.shape for v in model.trainable_variables]
@@ -694,7 +702,6 @@ class Metrics:
 
 # region: train
 MORE_FLAGS += [("updates-per-call", 10, "updates in one call; take 1 where one takes seconds")]
-LOST = tf.errors.UnavailableError, tf.errors.InternalError, tf.errors.AbortedError
 LOSSES = 5  # after so many without an update between them, an error is no loss of a ps
 
 
@@ -709,8 +716,10 @@ def train(cluster, model, data, update, flags):
         task = "worker", k
         print("joins as worker", k, flush=True)
     metrics.begin(*task)
-    x, y, x_test, y_test = map(tf.constant, (data.x_train[rows], data.y_train[rows], *data[2:]))
-    gradient, evaluate = gradients(model, x, y, flags, k), evaluation(model, x_test, y_test)
+    gradient = gradients(
+        model, tf.constant(data.x_train[rows]), tf.constant(data.y_train[rows]), flags, k
+    )
+    evaluate = evaluation(model, tf.constant(data.x_test), tf.constant(data.y_test))
 
     @tf.function(autograph=False)
     def pull():
@@ -733,6 +742,12 @@ def train(cluster, model, data, update, flags):
 
         return tf.while_loop(is_due, one, [0, *pulled], parallel_iterations=1)[1:]
 
+    def take_state():
+        for i, v in enumerate(model.non_trainable_variables):
+            value = np.reshape(ps.get_values(f"state_{i}"), v.shape)
+            # The seeds differ, so that no two workers drop the same units.
+            v.assign(value + k if v.name == "seed_generator_state" else value)
+
     def test_and_save():
         began, (_, version, w) = time.time(), pull()
         ps.set_values({name: v for name, v in vectors_of(model).items() if name != "w"})
@@ -742,50 +757,41 @@ def train(cluster, model, data, update, flags):
     def wait_for_others(what, missing):
         wait_until(lambda: ps.report(what) <= missing, OPTIONAL_WAIT_SECONDS)
 
-    def begin():
+    def go_on(is_first):
         ps.join(first_values)
-        for i, v in enumerate(model.non_trainable_variables):
-            value = np.reshape(ps.get_values(f"state_{i}"), v.shape)
-            # The seeds differ, so that no two workers drop the same units.
-            v.assign(value + k if v.name == "seed_generator_state" else value)
-        updates(*pull())  # the first call traces the graph
-        ps.report("start", k)
-        wait_for_others("start", 0)
-
-    def go_on():
-        pulled = pull()
-        saved = metrics.step = int(pulled[1])
-        while pulled[1] < flags.steps:
-            pulled = updates(*pulled)
-            if metrics.is_chief and metrics.step >= saved + flags.checkpoint_steps:
-                test_and_save()
-                saved, pulled = metrics.step, pull()
-
-    def end():
+        take_state()
+        with contextlib.suppress(tf.errors.OutOfRangeError):  # every update is taken
+            pulled = pull()
+            if is_first:
+                updates(*pulled)  # the first call traces the graph
+            ps.report("start", k)
+            if is_first:
+                wait_for_others("start", 0)
+                pulled = pull()
+            saved = metrics.step
+            while pulled[1] < flags.steps:
+                pulled = updates(*pulled)
+                if metrics.is_chief and metrics.step >= saved + flags.checkpoint_steps:
+                    test_and_save()
+                    saved, pulled = metrics.step, pull()
         ps.report("start", k)  # if every update was taken before its first call
         if metrics.is_chief:
             wait_for_others("done", 1)
             test_and_save()
         for i in range(len(cluster.ps)):
             ps.report("done", k, i)
-        print("done, the output is in", cluster.folder)
 
-    todo, losses, lost_at = [begin, go_on, end], 0, None
-    while todo:
+    losses, lost_at = 0, None
+    while True:
         try:
-            todo[0]()
-            todo.pop(0)
-        except tf.errors.OutOfRangeError:  # every update is taken
-            todo = [end]
+            go_on(is_first=lost_at is None)
+            return print("done, the output is in", cluster.folder)
         except tf.errors.OpError as error:
             losses = losses + 1 if lost_at == metrics.step else 1
             lost_at = metrics.step
-            is_loss = isinstance(error, LOST) or OTHER_AGE in error.message
-            if not is_loss or losses > LOSSES:
+            if losses > LOSSES or not (isinstance(error, LOST) or OTHER_AGE in error.message):
                 raise
             print("a ps was lost: training goes on from the last checkpoint", flush=True)
-            ps.join(first_values)
-            todo = [go_on, end]
 
 
 if __name__ == "__main__":

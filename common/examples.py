@@ -22,6 +22,7 @@ SESSION_FORM = {
     "HogWild": f"{SESSIONS}/HogWild-Sessions",
     "Distributed-Setup": f"{SESSIONS}/Distributed-Setup-Sessions",
 }
+ALGORITHM = ("server", "update", "algorithm")  # the functions that a script begins with
 DIVIDER = "# From here to the end: the same text"  # above it the example, below it only regions
 
 

@@ -21,7 +21,16 @@ import textwrap
 
 import regions
 from common import drivers, idle, pages, reading_order
-from common.examples import PARENTS, ROOT, ToolError, example_digest, exit_code, load, main_script
+from common.examples import (
+    ALGORITHM,
+    PARENTS,
+    ROOT,
+    ToolError,
+    example_digest,
+    exit_code,
+    load,
+    main_script,
+)
 from common.examples import has_sessions, parsed, read, script_of, scripts, session_form, shown
 from common.examples import tracked
 from tfrun import known_errors
@@ -273,34 +282,44 @@ LONG_DIFF = 60  # from so many lines on, a page shows algorithm() itself
 
 
 def lines_of_algorithm(path):
-    """Returns the lines of a script's algorithm(), without its docstring."""
+    """Returns the lines of the functions that are a script's algorithm, without docstrings."""
+    lines, shown_lines = read(path).splitlines(), []
     for node in parsed(path).body:
-        if isinstance(node, ast.FunctionDef) and node.name == "algorithm":
-            lines = read(path).splitlines()
+        if isinstance(node, ast.FunctionDef) and node.name in ALGORITHM:
             first = node.body[0] if ast.get_docstring(node) is None else node.body[1]
             begin = first.lineno - 1
-            while lines[begin - 1].lstrip().startswith("#"):
+            while not lines[begin - 1].strip() or lines[begin - 1].lstrip().startswith("#"):
                 begin -= 1
             head = lines[node.lineno - 1 : node.body[0].lineno - 1]
-            return head + lines[begin : node.end_lineno]
-    raise ToolError(f"{shown(path)} has no function algorithm")
+            body = "\n".join(lines[begin : node.end_lineno]).lstrip("\n").splitlines()
+            shown_lines += ["", *head, *body] if shown_lines else [*head, *body]
+    if not shown_lines:
+        raise ToolError(f"{shown(path)} has no function {' or '.join(ALGORITHM)}")
+    return shown_lines
+
+
+def functions_of_algorithm(path):
+    """Returns the names of these functions as a page says them."""
+    named = [node.name for node in parsed(path).body if isinstance(node, ast.FunctionDef)]
+    return " and ".join(f"`{name}()`" for name in named if name in ALGORITHM)
 
 
 def algorithm(folder, _):
-    """The function algorithm() of the script, folded."""
+    """The functions that are the script's algorithm, folded."""
     path = script(folder)
-    return unfolded(f"`algorithm()` of {path.name}", "python", lines_of_algorithm(path))
+    summary = f"{functions_of_algorithm(path)} of {path.name}"
+    return unfolded(summary, "python", lines_of_algorithm(path))
 
 
 def unfolded(summary, language, lines, note=""):
     """Returns a block of code that a reader unfolds, and a note below it."""
     code = "\n".join([f"```{language}", *lines, "```"])
-    summary = summary.replace("`algorithm()`", "<code>algorithm()</code>")
+    summary = re.sub(r"`(\w+\(\))`", r"<code>\1</code>", summary)
     return f"<details>\n<summary>{summary}</summary>\n\n{code}\n{note}\n</details>"
 
 
 def diff(folder, neighbour):
-    """What algorithm() changes in its neighbour's; the function itself where that is no shorter.
+    """What a script's algorithm changes in its neighbour's; all of it where that is no shorter.
 
     neighbour: a folder, or a script in one.
     """
@@ -316,7 +335,7 @@ def diff(folder, neighbour):
         return algorithm(folder, neighbour)
     tool, there = (os.path.relpath(path, folder) for path in (ROOT / "tools/regions.py", other))
     note = f"`python {tool} --diff {there} {own.name}` shows the rest.\n"
-    summary = f"`algorithm()`, compared with {other.name}: {changed} lines"
+    summary = f"{functions_of_algorithm(own)}, compared with {other.name}: {changed} lines"
     return unfolded(summary, "diff", lines, note)
 
 

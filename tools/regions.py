@@ -16,11 +16,21 @@ import pathlib
 import re
 import sys
 
-from common.examples import DIVIDER, ROOT, ToolError, exit_code, folders, read, scripts, shown
+from common.examples import (
+    ALGORITHM,
+    DIVIDER,
+    ROOT,
+    ToolError,
+    exit_code,
+    folders,
+    read,
+    scripts,
+    shown,
+)
 from common.examples import tracked
 
 # What each script has for itself, or in one form of several.
-OWN = {"algorithm", "add_flags", "build", "train", "main", "Cluster", "variables", "batches"}
+OWN = {*ALGORITHM, "add_flags", "build", "train", "main", "Cluster", "variables", "batches"}
 MARKER = re.compile(r"^# (region|endregion): (\w+)(?: -- [^\n]*)?$")
 
 

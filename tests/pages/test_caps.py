@@ -60,7 +60,7 @@ def test_a_script_is_short(script):
 def test_a_longer_script_is_found():
     """Catches a count that counts nothing, of lines above or of all lines; and a cap of no use."""
     assert CAPS.keys() == {ALL, *map(key, SCRIPTS)}
-    script = examples.main_script("HogWild")
+    script = examples.main_script(f"{examples.SESSIONS}/HogWild-Sessions")
     text = script.read_text()
     above, lines = CAPS[examples.kind_of(script)]
     longer = "# a comment\n" * (above - examples.lines_above(text)) + text

@@ -268,7 +268,11 @@ def test_a_long_difference_is_not_shown():
     assert "\n```diff\n" in shown and "def algorithm" not in shown and "def load_data" not in shown
     assert "/ flags.local_steps" in shown and "regions.py --diff ../DOWNPOUR-Easy/" in shown
     whole = readmes.diff(support.ROOT / "HogWild", "Ring-AllReduce")
-    assert "\n```python\ndef algorithm(" in whole and "\n```diff" not in whole
+    assert (
+        "\n```python\ndef server(" in whole
+        and "\n\ndef update(" in whole
+        and "\n```diff" not in whole
+    )
 
 
 def test_samples_are_of_the_first_run():

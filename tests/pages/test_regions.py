@@ -16,6 +16,7 @@ ALGORITHM_LINES = 60
 BELOW = [
     *("rounds", "aggregation", "beside"),
     "flags",
+    *("tasks", "parts", "serve", "call", "network", "facts", "train"),
     *("cluster", "servers", "workers", "devices", "peers"),
     *("all_reduce", "ring", "connections", "neighbours", "pairs"),
     *("variables", "vector", "tensors", "flat"),
@@ -75,7 +76,8 @@ def test_a_difference_is_found(tmp_path):
 
 
 # What stands above the divider, in this order.
-LANDMARKS = ["imports", "algorithm", "defaults", "load_data", "build", "main"]
+SESSION_LANDMARKS = ["imports", "algorithm", "defaults", "load_data", "build", "main"]
+LANDMARKS = ["imports", "server", "update", "defaults", "load_data", "main"]
 
 
 def test_every_script_says_its_kind():
@@ -95,7 +97,7 @@ def order_faults(text):
     for node in above.body:
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             marks.append("imports")
-        elif isinstance(node, ast.FunctionDef) and node.name in LANDMARKS:
+        elif isinstance(node, ast.FunctionDef) and node.name in SESSION_LANDMARKS + LANDMARKS:
             marks.append(node.name)
         elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).startswith("(STEPS, "):
             marks.append("defaults")
@@ -103,10 +105,11 @@ def order_faults(text):
     if ast.get_docstring(above) is None:
         faults.append("it has no docstring")
     marks = [mark for mark, _ in itertools.groupby(marks)]
-    if marks != LANDMARKS:
+    due = SESSION_LANDMARKS if "algorithm" in functions else LANDMARKS
+    if marks not in (due, [mark for mark in due if mark != "server"]):
         faults.append("above the divider stand %s" % ", ".join(marks))
-    if functions[:1] != ["algorithm"]:
-        faults.append("%s comes before algorithm" % functions[:1])
+    if functions[:1] != [mark for mark in due if mark in examples.ALGORITHM and mark in marks][:1]:
+        faults.append("%s comes before the algorithm" % functions[:1])
     if functions[-1:] != ["main"] and functions[-2:] != ["main", "train"]:
         faults.append("%s come last, not main, or main and a train of its own" % functions[-2:])
 
@@ -161,10 +164,11 @@ def test_swapped_regions_are_found():
 
 
 def algorithm_lines(text):
-    """Returns how many lines the function `algorithm` of a script has."""
+    """Returns how many lines the functions have that are a script's algorithm."""
     functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
-    (algorithm,) = [function for function in functions if function.name == "algorithm"]
-    return algorithm.end_lineno - algorithm.lineno + 1
+    algorithm = [function for function in functions if function.name in examples.ALGORITHM]
+    assert algorithm, "no function is the algorithm"
+    return sum(function.end_lineno - function.lineno + 1 for function in algorithm)
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=name)
