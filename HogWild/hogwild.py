@@ -244,10 +244,15 @@ def connect(address, seconds):
 Part = collections.namedtuple("Part", "vector index dtype begin end whole ps")
 
 
+def state_of(model):
+    """Returns {"state_0": values, ...}: vectors of what Keras keeps beside w, such as means."""
+    return {f"state_{i}": np.ravel(v) for i, v in enumerate(model.non_trainable_variables)}
+
+
 def vectors_of(model):
-    """Returns {"w": all parameters, "state_0": ...}: the state is what Keras keeps beside w."""
-    state = {f"state_{i}": np.ravel(v) for i, v in enumerate(model.non_trainable_variables)}
-    return {"w": np.concatenate([np.ravel(v) for v in model.trainable_variables]), **state}
+    """Returns {"w": all parameters, and the state}. Raises ValueError if w is not finite."""
+    w = np.concatenate([np.ravel(v) for v in model.trainable_variables])
+    return {"w": np.asarray_chkfinite(w), **state_of(model)}
 
 
 def sizes_of(model):
@@ -766,7 +771,7 @@ def train(cluster, model, data, update, flags):
 
     def test_and_save():
         began, (_, version, w) = time.time(), pull()
-        ps.set_values({name: v for name, v in vectors_of(model).items() if name != "w"})
+        ps.set_values(state_of(model))
         metrics.test(began, int(version), *map(float, evaluate(w)))
         ps.save(metrics.step)
 
