@@ -432,7 +432,8 @@ def serve(cluster, server, flags):
     """
     address = os.getenv("PS_ADDRESS") or cluster.ps[cluster.index]
     check_address(address)
-    print("listening at", address, flush=True)
+    if not read_sizes(cluster.folder):
+        print(f"waits for {cluster.folder}/flags.json, which the chief writes", flush=True)
     while serve_one_age(cluster, address, server, flags):
         print("goes back to the last checkpoint", flush=True)
     print("done", flush=True)
@@ -456,6 +457,7 @@ def serve_one_age(cluster, address, server, flags):
     functions |= functions_for_all(cluster, sizes, age, ranks)
     functions["save"] = checkpointing(cluster, saved, age)
     listening = listen(address, functions)
+    print("listening at", address, flush=True)
 
     def begins_anew():
         # Also if the sizes were those of an earlier run, and the chief has another model now.
