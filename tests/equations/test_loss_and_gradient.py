@@ -10,6 +10,7 @@ import sys
 import types
 
 import equations
+import in_process
 import interleaved
 import numpy as np
 import problem
@@ -144,7 +145,7 @@ def in_turn(script, text, folder):
     if script == FILES:  # each mini-batch is all of a worker's file
         data, _ = problem.records(script, n, folder)
         tape.rows = lambda k, _: np.arange(k * BATCH, (k + 1) * BATCH)
-    with interleaved.Workers(script, n, flags, data, text, ps=2) as workers:
+    with in_process.workers(script, n, flags, data, text, ps=2) as workers:
         first = workers.parameters()
         expected, due = file.REFERENCE(first, n, tape, LR, **file.FLAGS), []
         losses = [workers.workers[k].push()[0] for k in turns]
