@@ -252,7 +252,7 @@ assert after == before + 1
 
 # %% [markdown]
 # Nothing was lost. This repository's programs do this around plain sessions: see `prepare` in
-# [hogwild.py](../HogWild/hogwild.py).
+# [hogwild_sessions.py](../From-TensorFlow-1/HogWild-Sessions/hogwild_sessions.py).
 #
 # ## Hooks: the life of a MonitoredSession
 # ![The life of a MonitoredSession from top to bottom: begin is called once, then the graph is finalized. Session 1 calls after_create_session, then before_run, session.run and after_run in each step. When it is lost, session 2 calls after_create_session again. When the loop is done, end is called.](../docs/figures/session-life.svg)

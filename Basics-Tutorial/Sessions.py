@@ -266,7 +266,7 @@ print("processes that still run:", sum(process.poll() is None for process in pro
 # the model is there worker 1 waits.
 #
 # One case is missing: a worker that dies leaves no token, and our ps waits for ever. `serve` in
-# [hogwild.py](../HogWild/hogwild.py) therefore waits only five minutes for the rest, once the first
+# [hogwild_sessions.py](../From-TensorFlow-1/HogWild-Sessions/hogwild_sessions.py) therefore waits only five minutes for the rest, once the first
 # worker is done.
 
 # %% jupyter={"source_hidden": true}

@@ -174,7 +174,6 @@ def parse_flags():
 # region: tasks
 OPTIONAL_WAIT_SECONDS = 30  # for a task without which this one can go on
 REQUIRED_WAIT_SECONDS = int(os.getenv("REQUIRED_WAIT_SECONDS", 120))  # for any other
-rpc = tf.distribute.experimental.rpc
 
 
 class Cluster:
@@ -207,15 +206,67 @@ def wait_until(condition, seconds, what=None):
         time.sleep(0.02)
 
 
+# region: transport
+# All that knows of tf.distribute.experimental.rpc: another transport can take its place here.
+rpc = tf.distribute.experimental.rpc
+LARGEST = 900_000  # numbers in a message: gRPC refuses one of more than 4 MB
+LOST = (  # of a ps that has ended, or begins anew
+    tf.errors.UnavailableError,
+    tf.errors.InternalError,
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+)
+
+
+def check_address(address):
+    """Raises OSError where a ps cannot listen at host:port: gRPC would not say so."""
+    host, port = address.rsplit(":", 1)
+    found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+    family, kind, _, _, place = found[0]
+    with socket.socket(family, kind) as client, socket.socket(family, kind) as listener:
+        client.settimeout(5)
+        if client.connect_ex(place) == 0:  # two servers could share the port
+            raise OSError(f"another server listens at {address}")
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # a launcher may hold it
+        try:
+            listener.bind(place)
+        except OSError as error:
+            raise OSError(f"no server can listen at {address}: {error.strerror}") from None
+
+
+def listen(address, functions):
+    """Serves tf.functions by their names. The port is closed when what is returned is deleted."""
+    server = rpc.Server.create("grpc", address)
+    for name, function in functions.items():
+        server.register(name, function)
+    server.start()
+    return server
+
+
+def connect(address, seconds):
+    """Waits for a server, and returns a client: client.name(...).get_value() calls a function.
+
+    Raises TimeoutError if no server answers in so many seconds; no call takes longer either.
+    """
+    try:
+        return rpc.Client.create("grpc", address, timeout_in_ms=1000 * seconds)
+    except tf.errors.DeadlineExceededError:
+        raise TimeoutError(f"no ps answered at {address} in {seconds} s") from None
+
+
 # region: parts
-LARGEST = 900_000  # numbers in a part: gRPC refuses a message of more than 4 MB
 Part = collections.namedtuple("Part", "vector index dtype begin end whole ps")
 
 
+def state_of(model):
+    """Returns {"state_0": values, ...}: vectors of what Keras keeps beside w, such as means."""
+    return {f"state_{i}": np.ravel(v) for i, v in enumerate(model.non_trainable_variables)}
+
+
 def vectors_of(model):
-    """Returns {"w": all parameters, "state_0": ...}: the state is what Keras keeps beside w."""
-    state = {f"state_{i}": np.ravel(v) for i, v in enumerate(model.non_trainable_variables)}
-    return {"w": np.concatenate([np.ravel(v) for v in model.trainable_variables]), **state}
+    """Returns {"w": all parameters, and the state}. Raises ValueError if w is not finite."""
+    w = np.concatenate([np.ravel(v) for v in model.trainable_variables])
+    return {"w": np.asarray_chkfinite(w), **state_of(model)}
 
 
 def sizes_of(model):
@@ -365,22 +416,6 @@ def checkpointing(cluster, saved, age):
     return answering(save, [COUNT], age)
 
 
-def check_address(address):
-    """Raises OSError where a ps cannot listen at host:port: gRPC would not say so."""
-    host, port = address.rsplit(":", 1)
-    found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
-    family, kind, _, _, place = found[0]
-    with socket.socket(family, kind) as client, socket.socket(family, kind) as listener:
-        client.settimeout(5)
-        if client.connect_ex(place) == 0:  # two servers could share the port
-            raise OSError(f"another server listens at {address}")
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # a launcher may hold it
-        try:
-            listener.bind(place)
-        except OSError as error:
-            raise OSError(f"no server can listen at {address}: {error.strerror}") from None
-
-
 def read_sizes(folder):
     """Returns the sizes that the chief has written; None before it has."""
     try:
@@ -397,7 +432,8 @@ def serve(cluster, server, flags):
     """
     address = os.getenv("PS_ADDRESS") or cluster.ps[cluster.index]
     check_address(address)
-    print("listening at", address, flush=True)
+    if not read_sizes(cluster.folder):
+        print(f"waits for {cluster.folder}/flags.json, which the chief writes", flush=True)
     while serve_one_age(cluster, address, server, flags):
         print("goes back to the last checkpoint", flush=True)
     print("done", flush=True)
@@ -420,10 +456,8 @@ def serve_one_age(cluster, address, server, flags):
             saved += variables
     functions |= functions_for_all(cluster, sizes, age, ranks)
     functions["save"] = checkpointing(cluster, saved, age)
-    grpc = rpc.Server.create("grpc", address)
-    for name, function in functions.items():
-        grpc.register(name, function)
-    grpc.start()
+    listening = listen(address, functions)
+    print("listening at", address, flush=True)
 
     def begins_anew():
         # Also if the sizes were those of an earlier run, and the chief has another model now.
@@ -434,16 +468,11 @@ def serve_one_age(cluster, address, server, flags):
         lambda: ranks["done"] >= ranks["joined"] or begins_anew(), 10 * OPTIONAL_WAIT_SECONDS
     )
     time.sleep(0.2)  # the last reply is on its way
-    return begins_anew()  # `grpc` ends here, and closes the port
+    del listening
+    return begins_anew()
 
 
 # region: call
-LOST = (  # of a ps that has ended, or begins anew
-    tf.errors.UnavailableError,
-    tf.errors.InternalError,
-    tf.errors.AbortedError,
-    tf.errors.CancelledError,
-)
 Reply = collections.namedtuple("Reply", "w version ticket ready bytes")
 
 
@@ -454,28 +483,22 @@ class Ps:
         """Waits until all ps serve vectors of these sizes. No call takes longer than `seconds`."""
         self.cluster, self.sizes, self.seconds = cluster, sizes, seconds
         self.age = tf.Variable(-1, dtype=tf.int64)  # of all ps, since this worker has joined them
-        self.clients = [None] * len(cluster.ps)
         self.parts = {}
         for part in layout(sizes, len(cluster.ps)):
             self.parts.setdefault(part.vector, []).append(part)
-        what = "no ps has the model of this task"
-        wait_until(lambda: all(map(self.connect, range(len(cluster.ps)))), seconds, what)
+        wait_until(self.has_model, REQUIRED_WAIT_SECONDS, "the ps got another model than this one")
 
-    def connect(self, index):
-        """Connects to a ps, and returns whether it has this model by now. Raises ValueError."""
-        address, milliseconds = self.cluster.ps[index], 1000 * self.seconds
+    def has_model(self):
+        """Connects to all ps; returns whether by now they have this model. Raises ValueError."""
+        self.clients = [connect(address, self.seconds) for address in self.cluster.ps]
         try:
-            client = rpc.Client.create("grpc", address, timeout_in_ms=milliseconds)
-            age, sizes = client.status().get_value()
-        except tf.errors.DeadlineExceededError:
-            raise TimeoutError(f"no ps answered at {address} in {self.seconds} s") from None
+            found = [client.status().get_value() for client in self.clients]
         except LOST:
             return False
-        self.clients[index] = client
-        sizes = json.loads(sizes.numpy())
-        if age and sizes != self.sizes:
-            raise ValueError(f"the ps have another model: {sizes}, not {self.sizes}")
-        return sizes == self.sizes
+        sizes = [json.loads(text.numpy()) for _, text in found]
+        if any(age > 0 and size != self.sizes for (age, _), size in zip(found, sizes)):
+            raise ValueError(f"the chief has another model, of {sizes[0]}, not of {self.sizes}")
+        return all(size == self.sizes for size in sizes)
 
     def __getattr__(self, name):
         return functools.partial(self.call, name)
@@ -526,7 +549,7 @@ class Ps:
         ages = self.ages()
         if first_values and (0 in ages or len(set(ages)) > 1):
             for client, age in zip(self.clients, map(np.int64, ages)):
-                if age:
+                if age > 0:
                     client.set_age(age, np.int64(-1)).get_value()
             wait_until(lambda: not any(self.ages()), REQUIRED_WAIT_SECONDS, "no ps went back")
             self.age.assign(0)
@@ -764,7 +787,7 @@ def train(cluster, model, data, update, flags):
 
     def test_and_save():
         began, (_, version, w) = time.time(), pull()
-        ps.set_values({name: v for name, v in vectors_of(model).items() if name != "w"})
+        ps.set_values(state_of(model))
         metrics.test(began, int(version), *map(float, evaluate(w)))
         ps.save(metrics.step)
 

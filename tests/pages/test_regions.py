@@ -16,7 +16,7 @@ ALGORITHM_LINES = 60
 BELOW = [
     *("rounds", "aggregation", "beside"),
     "flags",
-    *("tasks", "parts", "serve", "call", "network", "facts", "train"),
+    *("tasks", "transport", "parts", "serve", "call", "network", "facts", "train"),
     *("cluster", "servers", "workers", "devices", "peers"),
     *("all_reduce", "ring", "connections", "neighbours", "pairs"),
     *("variables", "vector", "tensors", "flat"),
