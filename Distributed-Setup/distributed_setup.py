@@ -29,14 +29,14 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-COUNT, VECTOR = tf.TensorSpec([], tf.int64), tf.TensorSpec([None])  # what a message can hold
+COUNT, VECTOR = tf.TensorSpec([], tf.int64), tf.TensorSpec([None])  # the types in a message
 
 
 def server(w, step, flags):
-    """Returns the functions that a ps runs for the worker, and the variables to save beside w.
+    """Returns what a ps (parameter server) does for the worker, and variables to save beside w.
 
-    w: a vector, one part of all parameters. step: counts the updates, once for all parts.
-    The annotations are the types of a message: TensorFlow refuses a call with others.
+    w: a vector, one part of all parameters; each part has its functions. step: the count of all
+    updates, one for all parts. The worker calls the functions by name, with the annotated types.
     """
 
     # Distributed: the worker pulls w, which lives here.
@@ -45,23 +45,24 @@ def server(w, step, flags):
         with tf.control_dependencies([version]):
             return version, w.read_value()
 
-    # Distributed: it pushes how w has to move, and gets w as it is then.
+    # Distributed: it pushes what to subtract from w, and gets the new w.
     def push(delta: VECTOR):
-        ticket = step.take()  # the number of this update; after the last one an error ends the run
+        ticket = step.take()  # 0 for the first update; after --steps of them an error ends training
         with tf.control_dependencies([ticket]):
             w.assign_sub(delta)
-        return ticket, *pull()
+        return ticket, *pull()  # w after this update
 
     return {"pull": pull, "push": push}, {}
 
 
 def update(ps, version, w_k, gradient, flags):
-    """Makes one update of the worker. Returns loss and reply.
+    """Makes one update of the worker. Returns the loss and the reply.
 
-    version, w_k: what the last pull or push has brought, the number of updates and all of w.
-    gradient(w, number): the loss on mini-batch `number` at w, and its gradient, a vector like w.
+    ps: calls a function of all parts. w_k: the worker's copy of all parameters, from its last pull
+    or push; version: the count of updates when it was read. gradient(w, number): the loss at w on
+    the mini-batch that this number draws, and its gradient, a vector like w.
     """
-    # Distributed: a gradient at the copy. The ps answers the push with w, which is the next pull.
+    # Distributed: a gradient at the copy. The reply to the push has the new w.
     loss, g = gradient(w_k, version)
     return loss, ps.push(flags.learning_rate * g)
 
@@ -132,7 +133,7 @@ def print_placement(model, ps):
 def main():
     """Runs the task that TF_CONFIG names: a ps serves, a worker trains."""
     flags, cluster = parse_flags(), Cluster()
-    if cluster.job == "ps":
+    if cluster.job == "ps":  # it needs no data: worker 0 sends it the first values of w
         return serve(cluster, server, flags)
     data = load_data(flags.dataset)
     keras.utils.set_random_seed(flags.seed)  # all workers make the same model
@@ -190,8 +191,9 @@ class Cluster:
             if job in spec.jobs
             for index in spec.task_indices(job)
         ]
-        # None for a ps, and for a worker that TF_CONFIG does not list: it joins a live run.
-        self.rank = self.workers.index(self.task) if self.task in self.workers else None
+        # None for a ps, and for a worker beyond those of TF_CONFIG: it joins a live run.
+        is_listed = self.job not in ("ps", "worker") or self.task in self.workers
+        self.rank = self.workers.index(self.task) if is_listed else None
         self.folder = os.path.abspath(os.getenv("OUTPUT_DIR") or "output")
 
 
@@ -265,6 +267,9 @@ def state_of(model):
 
 def vectors_of(model):
     """Returns {"w": all parameters, and the state}. Raises ValueError if w is not finite."""
+    dtypes = sorted({v.dtype for v in model.trainable_variables})
+    if len(dtypes) > 1:
+        raise ValueError(f"w is one vector, of types that don't all match: {', '.join(dtypes)}")
     w = np.concatenate([np.ravel(v) for v in model.trainable_variables])
     return {"w": np.asarray_chkfinite(w), **state_of(model)}
 
@@ -278,7 +283,7 @@ def layout(sizes, ps):
     """Returns the parts of all vectors, of which each is on one of so many ps."""
     parts = []
     for vector, dtype, size in sizes:
-        count = min(size, ps * -(-size // (ps * LARGEST)))
+        count = min(size, ps * -(-size // (ps * LARGEST))) or 1
         ends = [size * i // count for i in range(count + 1)]
         for i in range(count):
             parts.append(Part(vector, i, dtype, ends[i], ends[i + 1], size, i % ps))
@@ -753,10 +758,11 @@ def train(cluster, model, data, update, flags):
         task = "worker", k
         print("joins as worker", k, flush=True)
     metrics.begin(*task)
-    gradient = gradients(
-        model, tf.constant(data.x_train[rows]), tf.constant(data.y_train[rows]), flags, k
+    x, y, x_test, y_test = (
+        tf.constant(np.asarray_chkfinite(part))
+        for part in (data.x_train[rows], data.y_train[rows], data.x_test, data.y_test)
     )
-    evaluate = evaluation(model, tf.constant(data.x_test), tf.constant(data.y_test))
+    gradient, evaluate = gradients(model, x, y, flags, k), evaluation(model, x_test, y_test)
 
     @tf.function(autograph=False)
     def pull():

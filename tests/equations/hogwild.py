@@ -4,20 +4,42 @@ from common.references import HogWild
 
 REFERENCE = HogWild
 FLAGS = {}
-NOW = """    now = [v.read_value() for v in w]
-    loss, g = gradient(now, version)
-"""
 MISTAKES = {
     "parameters": {
-        "the rate is not the flag's": [("[flags.learning_rate * d for", "[0.1 * d for")],
         # To the first parameters: to all of w, the loss would soon be NaN.
-        "the push adds": [("v.assign_sub(d)", "v.assign_sub(tf.concat([-d[:9], d[9:]], 0))")],
-        "the gradient is not at the pulled w": [("    loss, g = gradient(w_k, version)\n", NOW)],
-        "constant data": [("(w_k, version)\n", "(w_k, 0)\n")],
+        "the push adds": [
+            ("w.assign_sub(delta)", "w.assign_sub(tf.concat([-delta[:9], delta[9:]], 0))")
+        ],
+        "the rate is not the flag's": [("flags.learning_rate * g)", "0.1 * g)")],
+        "constant data": [("gradient(w_k, version)", "gradient(w_k, version * 0)")],
         "all draw the same batches": [("flags.seed * 65536 + rank", "flags.seed * 65536")],
-        "the push leaves out one ps": [("zip(w, delta)])", "zip(w[1:], delta[1:])])")],
+        "the gradient is not at the pulled w": [
+            ("gradient(w_k, version)", "gradient(ps.pull().w, version)")
+        ],
+        "the push leaves out a part": [
+            ("w.assign_sub(delta)", "w.assign_sub(delta * float(step.variable is not None))")
+        ],
+        "the parts change places": [
+            (
+                "w = tf.concat([w, *[reply.get_value()[-1] for reply in pending]], 0)",
+                "w = tf.concat([*[reply.get_value()[-1] for reply in pending], w], 0)",
+            )
+        ],
     },
     "staleness": {
-        "it counts the worker's own push": [("g, version, ticket", "g, version - 1, ticket")]
+        "it counts the worker's own push": [
+            ("reply.ticket - version, reply.bytes", "reply.ticket + 1 - version, reply.bytes")
+        ],
+        "the ps reads the version before the push of another is in": [
+            ("version = step.read()  #", "version = step.read() * 0  #")
+        ],
+    },
+    "steps": {
+        "two pushes have one ticket": [
+            (
+                "limit=self.steps, T=tf.int64)",
+                "limit=self.steps, T=tf.int64) // 2 * 2",
+            )
+        ],
     },
 }

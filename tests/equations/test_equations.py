@@ -37,6 +37,7 @@ need COMPARED_BY. test_references.py finds a script without a file.
 """
 
 import equations
+import in_process
 import interleaved
 import numpy as np
 import problem
@@ -77,7 +78,7 @@ def compare(script, folder, reference=None, flags=None, schedule=None, text=None
     schedule = schedule or (SCHEDULE if file.WORKERS == 2 else IN_TURN)
     n = 1 + max(k for _, k in schedule)
     data, gradient = file.PROBLEM(script, n, folder)
-    with interleaved.Workers(script, n, command_line(flags), data, text, ps=2) as workers:
+    with in_process.workers(script, n, command_line(flags), data, text, ps=2) as workers:
         expected = reference(workers.parameters(), n, gradient, LR, **flags)
         compare_pushes(workers, expected, schedule)
 
@@ -152,15 +153,30 @@ def state_of(worker):
     return worker.session.run([own, kept])
 
 
+def state_in_process(script, flags, text):
+    """The same of a script whose ps has functions, after three pushes of one worker."""
+    with in_process.Workers(script, 1, command_line(flags), text=text) as workers:
+        (worker,) = workers
+        for _ in range(3):
+            worker.push()
+        worker.ps.set_values(workers.script.state_of(worker.model))  # as before each checkpoint
+        own = [v.numpy() for v in worker.model.non_trainable_variables]
+        kept = [worker.ps.get_values(f"state_{i}").reshape(v.shape) for i, v in enumerate(own)]
+        return own, kept
+
+
 def compare_state(script, changes=()):
     """Asserts that one worker's state has moved once for each mini-batch, in their order."""
     flags = equations.of(script).FLAGS
     text = keeping(script, changes)
-    with interleaved.Workers(script, 1, command_line(flags), text=text) as (worker, *_):
-        for _ in range(3):  # the push alone, which must wait for the state: no loss is fetched
-            worker.session.run(worker.pushed)
-        worker.session.run(worker.test)  # which brings the chief's state to the ps
-        own, kept = state_of(worker)
+    if in_process.is_kind(script):
+        own, kept = state_in_process(script, flags, text)
+    else:
+        with interleaved.Workers(script, 1, command_line(flags), text=text) as (worker, *_):
+            for _ in range(3):  # the push alone, which must wait for the state: no loss is fetched
+                worker.session.run(worker.pushed)
+            worker.session.run(worker.test)  # which brings the chief's state to the ps
+            own, kept = state_of(worker)
     expected, batches = np.zeros(6), 3 * flags.get("local_steps", 1)
     for number in range(batches):
         rows = draw(0, number, BATCH, 41)
