@@ -129,6 +129,8 @@ def run_task(script, roles, addresses, number, env, lock):
         cluster.setdefault(role, []).append(address)
     config = {"cluster": cluster, "task": {"type": job, "index": index}}
     env = {**env, "TF_CONFIG": json.dumps(config), "TF_GRPC_REUSE_PORT": "1"}
+    if job == "ps":  # at all addresses: a host may know its own name as 127.0.0.1 only
+        env["PS_ADDRESS"] = "0.0.0.0:" + addresses[number].rpartition(":")[2]
     parent, last = os.getpid(), collections.deque(maxlen=20)
 
     def die_with_parent():

@@ -52,12 +52,13 @@ def draws(delay, mean, k, n, seed):
 def coordinated():
     """Returns whether this is a coordinator, which makes the graph of all workers.
 
-    No Python runs in that: it would wait in the chief, and for all of them.
+    No Python runs in that: it would wait in the chief, and for all of them. The chief of another
+    example may have a tf.function, too, but no strategy, and waits for itself alone.
     """
-    import tensorflow.compat.v1 as tf  # here, because the driver needs none
+    import tensorflow as tf  # here, because the driver needs none
 
     is_chief = json.loads(os.environ["TF_CONFIG"])["task"]["type"] == "chief"
-    return is_chief and tf.executing_eagerly_outside_functions()
+    return is_chief and tf.distribute.has_strategy()
 
 
 def wait_for(delay, mean, n, seed):
@@ -77,14 +78,14 @@ def wait_for(delay, mean, n, seed):
 
 def pause(delay, mean, n, seed):
     """Makes an op that waits like a gradient, each time that it runs."""
-    import tensorflow.compat.v1 as tf
+    import tensorflow as tf
 
     return tf.numpy_function(wait_for(delay, mean, n, seed), [0.0], "float32")
 
 
 def late(outputs, delay, mean, n, seed):
     """Returns the outputs; on the way back their gradient waits. A test waits for nothing."""
-    import tensorflow.compat.v1 as tf
+    import tensorflow as tf
 
     in_graph = coordinated()
     wait = None if in_graph else wait_for(delay, mean, n, seed)

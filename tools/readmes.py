@@ -23,15 +23,27 @@ import regions
 from common import drivers, idle, pages, reading_order
 from common.examples import (
     ALGORITHM,
+    MEASURED_BEFORE,
+    MEASURED_BEFORE_WORDS,
     PARENTS,
     ROOT,
+    TABLES_BEFORE,
     ToolError,
     example_digest,
     exit_code,
     load,
     main_script,
 )
-from common.examples import has_sessions, parsed, read, script_of, scripts, session_form, shown
+from common.examples import (
+    has_sessions,
+    is_measured_before,
+    parsed,
+    read,
+    script_of,
+    scripts,
+    session_form,
+    shown,
+)
 from common.examples import tracked
 from tfrun import known_errors
 
@@ -230,8 +242,11 @@ def compare(folder, _):
         seeds, length = len(result["runs"]), result["seconds"]
     if not lines:
         return f"{link} has not measured this example by its present rules yet."
-    head = f"{link}, eight workers, median (range) of {seeds} runs of {length:g} s:"
-    return "\n".join([head, *lines])
+    head = f"{link}, eight workers, median (range) of {seeds} runs of {length:g} s"
+    digests = read_json(COMPARE.with_name("results_digests.json"))
+    if is_measured_before(own, digests.get(own)):
+        head += f", {MEASURED_BEFORE_WORDS}"
+    return "\n".join([f"{head}:", *lines])
 
 
 LATE = ("8 workers, exponential", "4 workers, one slow")  # where pushes are late
@@ -262,9 +277,14 @@ def scaling(folder, _):
 
 def text(folder, name):
     """The table that a measurement has left as a file: in Markdown, or as it was printed."""
-    table = read(folder / argument(folder, "text", name))
+    path = folder / argument(folder, "text", name)
+    table = read(path)
     in_markdown = table.startswith(("| ", "**", "<details>", "Measured: "))
-    return table.rstrip("\n") if in_markdown else f"```\n{table}```"
+    table = table.rstrip("\n") if in_markdown else f"```\n{table}```"
+    if shown(path) in TABLES_BEFORE:
+        named = [name for name in MEASURED_BEFORE if re.search(rf"(?<![\w-]){name}\b", table)]
+        table += f"\n\n{' and '.join(named or ['HogWild'])}: {MEASURED_BEFORE_WORDS}."
+    return table
 
 
 def links(folder, _):
@@ -493,7 +513,7 @@ def check_provenance(found, launcher):
     example = found.get("example", "an unknown example")
     if example != own["example"]:
         raise ToolError(f"{example}'s {path.name} is shown on {name}'s page: {again}")
-    if found.get("digest") != own["digest"]:
+    if found.get("digest") != own["digest"] and not is_measured_before(name, found.get("digest")):
         raise ToolError(
             f"{shown(path)} is outdated, because {script_of(launcher).name} has changed: "
             f"{again}, with --unchanged if the change alters no number"
@@ -516,7 +536,8 @@ def check_compared(name, runs, source):
     for run in runs["runs"] if isinstance(runs, dict) else runs:  # Compare keeps more beside them
         if run.get("example", own_name) != own_name:
             raise ToolError(f"{shown(source)} shows {run.get('example')}'s numbers as {name}'s")
-    if read_json(digests).get(folder) != example_digest(script(ROOT / folder)):
+    digest = read_json(digests).get(folder)
+    if digest != example_digest(script(ROOT / folder)) and not is_measured_before(folder, digest):
         raise ToolError(
             f"{shown(source)} is outdated, because the script of {folder} has changed: run "
             f"{shown(source.parent)} again, or python tools/results.py {folder} --unchanged if the "
@@ -561,6 +582,8 @@ def result(folder, launcher):
             values = [times * run[name] for run in runs if name in run]
             parts.append(words.format(*pages.texts(values, form)))
     others = idle.words(found["others"]) if "others" in found else f"load {found['load']:.1f}"
+    if is_measured_before(shown(folder), found["digest"]):
+        others += f"; {MEASURED_BEFORE_WORDS}"
     return (
         f"`{found['command'].replace(' --seed S', '')}`, {len(runs)} seeds: {', '.join(parts)}. "
         f"{found['date']}, {found['cores']} cores, {others}."

@@ -174,8 +174,9 @@ def main():
         os.environ["OUTPUT_DIR"] = os.path.abspath("runs/Slurm/%s" % os.environ["SLURM_JOB_ID"])
     keep_output()
     task = config["task"]
+    address = config["cluster"][task["type"]][task["index"]]
     try:
-        check_port(config["cluster"][task["type"]][task["index"]])
+        check_port(address)
     except ValueError as error:
         print("slurm_launch.py: %s" % error, file=sys.stderr)
         return 1
@@ -183,6 +184,8 @@ def main():
     os.environ.setdefault("grpc_proxy", "")  # or gRPC takes http_proxy between the tasks
     if task["type"] == "ps":
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+        # At all addresses: a host may know its own name as 127.0.0.1 only.
+        os.environ.setdefault("PS_ADDRESS", "0.0.0.0:" + address.rpartition(":")[2])
     os.execv(sys.executable, [sys.executable, "-u", flags.script, *flags.arguments])
 
 

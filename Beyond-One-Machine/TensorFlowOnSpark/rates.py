@@ -38,7 +38,7 @@ WAYS = {
 
 def run(way, folder, large):
     """Returns examples a second of a worker, and what else tfos.py reports of a run."""
-    paths = {"LARGE": large, "HOGWILD": examples.main_script("HogWild")}
+    paths = {"LARGE": large, "HOGWILD": examples.main_script(tfos.HOGWILD)}
     flags = [paths.get(word, word) for word in WAYS[way].split()]
     if way != "Spark-Cluster":
         drivers.run([sys.executable, HERE / "tfos.py", *flags], folder)

@@ -35,7 +35,7 @@ def training(y, outputs):
 
 METRICS = {{"accuracy": ("max", accuracy), "own": ("min", own), "training": ("min", training)}}"""
 PROBLEM = "# endregion: problem\n"
-SAVE = re.compile(r"^( +)(saver\.|manager\.)?save\(.*\)\n", re.M)  # a checkpoint
+SAVE = re.compile(r"^( +)(saver\.|manager\.|ps\.)?save\(.*\)\n", re.M)  # a checkpoint
 # The last rows of the training data take the place of the test's.
 SPLIT = """
 

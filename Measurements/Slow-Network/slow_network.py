@@ -8,6 +8,7 @@ Run:           bash run.sh
 """
 
 import math
+import re
 import statistics
 import sys
 
@@ -17,33 +18,29 @@ from common import drivers, examples, forked
 LAYERS = 'keras.layers.Dense(128, "relu"),\n            keras.layers.Dense(64, "relu"),'
 WIDE = [(LAYERS, '*[keras.layers.Dense(1024, "relu") for _ in range(3)],')]  # 8.7 MB
 HALF = [  # both ways, w stays in single precision
+    ("return version, w.read_value()", "return version, tf.cast(w.read_value(), tf.float16)"),
+    ("w = tf.ensure_shape(w, [size])", "w = tf.ensure_shape(tf.cast(w, tf.float32), [size])"),
+    ("def push(delta: VECTOR):", "def push(delta: tf.TensorSpec([None], tf.float16)):"),
+    ("w.assign_sub(delta)", "w.assign_sub(tf.cast(delta, tf.float32))"),
     (
-        "        w_k = [v.read_value() for v in w]\n",
-        "        w_k = []\n"
-        "        for v in w:\n"
-        "            with tf.device(v.device):\n"
-        "                half = tf.cast(v.read_value(), tf.float16)\n"
-        "            w_k.append(tf.cast(half, tf.float32))\n",
-    ),
-    (
-        "        with tf.device(v.device):\n            arrived += [tf.identity(vector)]\n",
-        "        half = tf.cast(vector, tf.float16)\n"
-        "        with tf.device(v.device):\n"
-        "            arrived += [tf.cast(half, tf.float32)]\n",
+        "ps.push(flags.learning_rate * g)",
+        "ps.push(tf.cast(flags.learning_rate * g, tf.float16))",
     ),
 ]
 MEAN_OF_W = [("mean = [s / flags.local_steps for s in a]", "mean = a")]
 LATENCY = 0.02  # seconds: of a message there and one back
-READ = "    with tf.control_dependencies([version]):\n"
-FAR = [(READ, READ.replace("[version]", f"[delayed(version, {LATENCY})]"))]
-FAR += [
-    (
-        "STEPS, BATCH_SIZE,",
-        "def delayed(version, seconds):\n"
-        "    return tf.numpy_function(lambda x: time.sleep(seconds) or x, [version], tf.int64)\n"
-        "\n\nSTEPS, BATCH_SIZE,",
-    )
-]
+CALL = "control_dependencies([ready])"  # before each call of a ps
+READ = "control_dependencies([version])"  # where sessions pull
+DELAYED = (
+    "STEPS, BATCH_SIZE,",
+    "def delayed(number, seconds):\n"
+    "    return tf.numpy_function(lambda x: time.sleep(seconds) or x, [number], number.dtype)\n"
+    "\n\nSTEPS, BATCH_SIZE,",
+)
+FAR, FAR_BY_SESSIONS = (
+    [(place, re.sub(r"\[(\w+)\]", rf"[delayed(\1, {LATENCY})]", place)), DELAYED]
+    for place in (CALL, READ)
+)
 COMPRESSED = "Further-Algorithms/Compressed-AllReduce"
 # An example: (its folder, ps, flags, changes). Those with a ps of 0 have none.
 PROGRAMS = {
@@ -61,7 +58,10 @@ PROGRAMS = {
     "Collective-AllReduce, not packed": ("Collective-AllReduce", 0, ["--bytes-per-pack", 1], []),
     "DOWNPOUR-Easy, T = 10": ("DOWNPOUR-Easy", 1, ["--local-steps", 10], []),
     "DOWNPOUR-Easy, T = 50": ("DOWNPOUR-Easy", 1, ["--local-steps", 50], []),
-    "DOWNPOUR-Easy, T = 10, a pull 20 ms later": ("DOWNPOUR-Easy", 1, ["--local-steps", 10], FAR),
+    "DOWNPOUR-Easy, T = 10, a pull 20 ms later": (
+        *("DOWNPOUR-Easy", 1, ["--local-steps", 10]),
+        FAR_BY_SESSIONS,
+    ),
     "SAGN, T = 10": ("SAGN", 1, ["--local-steps", 10], []),
     "SAGN, T = 10, lr 0.5": ("SAGN", 1, ["--local-steps", 10, "--learning-rate", 0.5], []),
     "SAGN, T = 10, lr 1": ("SAGN", 1, ["--local-steps", 10, "--learning-rate", 1], []),

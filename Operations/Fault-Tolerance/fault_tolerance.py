@@ -315,7 +315,7 @@ def two_chiefs(run, off):
 
 IMPATIENT = [('"REQUIRED_WAIT_SECONDS", 120', '"REQUIRED_WAIT_SECONDS", 5')]
 NO_LOCK = [("fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)", "pass")]
-ONE_CHECKPOINT = [("save_relative_paths=True)", "save_relative_paths=True, max_to_keep=1)")]
+ONE_CHECKPOINT = [("[*paths[-4:], path]", "[path]"), ("in paths[:-4]:", "in paths:")]
 NO_RESTARTS = {"restarts": 0}
 SYNCHRONOUS = {"example": "Synchronous-SGD"}
 ERROR = "an error"

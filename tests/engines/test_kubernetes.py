@@ -123,6 +123,16 @@ def test_other_ways_to_know_the_place(tmp_path):
     assert config_of(env, script, "--steps", "3") == (theirs, ["--steps", "3"])
 
 
+def test_a_ps_listens_at_all_addresses(tmp_path):
+    """Catches a ps that ends because its own name is not known yet."""
+    script = tmp_path / "script.py"
+    script.write_text("import os\nprint(os.environ.get('PS_ADDRESS'))\n")
+    ps = {**GOOD, "ROLE": "ps", "JOB_COMPLETION_INDEX": "0"}
+    cases = {"0.0.0.0:2222": ps, "None": GOOD, "10.0.0.7:1": {**ps, "PS_ADDRESS": "10.0.0.7:1"}}
+    for address, env in cases.items():
+        assert enter(env, script).stdout.strip() == address
+
+
 def test_the_script_takes_the_place_of_the_entry_point(tmp_path):
     """Catches a child in its stead: the script would not get SIGTERM, nor its exit code count."""
     script = tmp_path / "script.py"

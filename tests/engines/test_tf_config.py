@@ -29,7 +29,8 @@ with socket.socket() as s:
     except OSError:
         held = True
 with open(os.path.join(os.environ["OUTPUT_DIR"], "task.json"), "w") as file:
-    json.dump([config, held, os.environ.get("CUDA_VISIBLE_DEVICES")], file)
+    more = [os.environ.get(name) for name in ("CUDA_VISIBLE_DEVICES", "PS_ADDRESS")]
+    json.dump([config, held, *more], file)
 """
 HOSTS = ["h2", "h0", "h3", "h1"]  # of Ray's tasks and of Spark's, which know no order
 TASKS = {  # (ps, workers, a chief): the tasks in their order
@@ -126,9 +127,11 @@ def by_spark(script, folders, shape, monkeypatch):
 def test_each_task_gets_its_place_in_the_cluster(engine, shape, tmp_path, monkeypatch):
     """Catches: a chief that nobody knows, or is counted as a worker; a task under another's name.
 
-    Also: tasks that see two clusters, an address on another host, a port that others may take.
+    Also: tasks that see two clusters, an address on another host, a port that others may take; a ps
+    that listens only where its host's own name leads to.
     """
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    for name in ("CUDA_VISIBLE_DEVICES", "PS_ADDRESS"):
+        monkeypatch.delenv(name, raising=False)
     (tmp_path / "train.py").write_text(SCRIPT)
     due = TASKS[shape]
     folders = [tmp_path / str(number) for number in range(len(due))]
@@ -136,7 +139,7 @@ def test_each_task_gets_its_place_in_the_cluster(engine, shape, tmp_path, monkey
         folder.mkdir()
     hosts = engine(tmp_path / "train.py", folders, shape, monkeypatch)
     found = [json.loads((folder / "task.json").read_text()) for folder in folders]
-    configs = [config for config, _, _ in found]
+    configs = [config for config, *_ in found]
     assert [(config["task"]["type"], config["task"]["index"]) for config in configs] == due
     cluster = configs[0]["cluster"]
     assert all(config["cluster"] == cluster for config in configs)
@@ -147,6 +150,8 @@ def test_each_task_gets_its_place_in_the_cluster(engine, shape, tmp_path, monkey
     assert [address.rsplit(":", 1)[0] for address in own] == hosts
     assert len(set(own)) == len(due)
     if engine is not by_slurm:  # it has ports below those that the kernel gives away
-        assert all(held for _, held, _ in found)
+        assert all(held for _, held, *_ in found)
     if engine is not by_ray:  # Ray itself deals out GPUs
-        assert [gpus for _, _, gpus in found] == ["-1" if job == "ps" else None for job in jobs]
+        assert [gpus for _, _, gpus, _ in found] == ["-1" if job == "ps" else None for job in jobs]
+    ports = [address.rpartition(":")[2] if job == "ps" else None for address, job in zip(own, jobs)]
+    assert [listens for *_, listens in found] == [port and f"0.0.0.0:{port}" for port in ports]

@@ -1035,8 +1035,8 @@ def check_a_sitting_of_compare(load, tmp_path):
     script = support.ROOT / "HogWild" / "hogwild.py"
     changed = load(ONE_RUN).changed(starts[-1][0], False)
     same("delays", "late(outputs, 0.1, 0.03, 8, 202)" in changed, True)
-    same("saves", "saver.save(" in changed, True)
-    for folder in ("Ring-AllReduce", "SAGN", "Further-Algorithms/Sharded-Training"):
+    same("saves", "ps.save(" in changed, True)
+    for folder in ("HogWild", "Ring-AllReduce", "SAGN", "Further-Algorithms/Sharded-Training"):
         start = starts[-1][0]._replace(script=module.examples.main_script(folder), waits=True)
         lines = load(ONE_RUN).changed(start, False).splitlines()
         found = [line for line in lines if re.match(r" +(\w+\.)?save\(", line)]

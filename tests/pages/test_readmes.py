@@ -178,6 +178,24 @@ def test_a_page_shows_its_rows_of_compare(tmp_path, monkeypatch):
     assert "has not measured" in readmes.compare(support.ROOT / "SAGN", None)
 
 
+def test_results_of_an_earlier_script_say_so():
+    """Catches: another script's results that pass for those of before; and no word of their commit.
+
+    It goes with MEASURED_BEFORE.
+    """
+    for name, digest in examples.MEASURED_BEFORE.items():
+        today = examples.example_digest(examples.main_script(name))
+        assert examples.is_measured_before(name, digest) == (digest != today)
+        assert not examples.is_measured_before(name, today)
+        assert not examples.is_measured_before(name, "0" * 16)
+    assert not examples.is_measured_before("DynSGD", examples.MEASURED_BEFORE["HogWild"])
+    for path in examples.TABLES_BEFORE:
+        path = support.ROOT / path
+        assert "session script of commit 73228d0e" in readmes.text(path.parent, path.name)
+    other = support.ROOT / "Measurements" / "Packing"
+    assert "session script" not in readmes.text(other, "table.txt")
+
+
 def test_links_lead_somewhere():
     checked = 0
     for path in readmes.files():
