@@ -17,7 +17,7 @@ import os
 import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before the import, or its notes come first
-os.environ["KERAS_BACKEND"] = "tensorflow"  # whatever the machine has set
+os.environ.update(KERAS_BACKEND="tensorflow", grpc_proxy="")  # whatever the machine has set
 import keras
 import numpy as np
 import tensorflow as tf
