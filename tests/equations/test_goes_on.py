@@ -285,7 +285,7 @@ MISTAKES = {
         ],
     },
     ("Non-Distributed-Setup/non_distributed_setup.py", "losses"): {
-        "the state begins again": [anew("state")]
+        "the state begins again": [(", state=state)", ")")]
     },
     ("Further-Algorithms/Async-Local-SGD/async_local_sgd.py", "variables"): {
         "the velocity is in no checkpoint": [
