@@ -33,19 +33,18 @@ COUNT, VECTOR = tf.TensorSpec([], tf.int64), tf.TensorSpec([None])  # the types 
 
 
 def server(w, step, flags):
-    """Returns what a ps (parameter server) does for the worker, and variables to save beside w.
+    """Returns what a ps (parameter server) does for the workers, and variables to save beside w.
 
     w: a vector, one part of all parameters; each part has its functions. step: the count of all
-    updates, one for all parts. The worker calls the functions by name, with the annotated types.
+    updates, one for all parts. Workers call the functions by name, with the annotated types.
     """
 
-    # Distributed: the worker pulls w, which lives here.
     def pull():
         version = step.read()
         with tf.control_dependencies([version]):
             return version, w.read_value()
 
-    # Distributed: it pushes what to subtract from w, and gets the new w.
+    # Distributed: push what to subtract from w, which lives here. The reply has the new w.
     def push(delta: VECTOR):
         ticket = step.take()  # 0 for the first update; after --steps of them an error ends training
         with tf.control_dependencies([ticket]):
@@ -58,9 +57,9 @@ def server(w, step, flags):
 def update(ps, version, w_k, gradient, flags):
     """Makes one update of the worker. Returns the loss and the reply.
 
-    ps: calls a function of all parts. w_k: the worker's copy of all parameters, from its last pull
-    or push; version: the count of updates when it was read. gradient(w, number): the loss at w on
-    the mini-batch that this number draws, and its gradient, a vector like w.
+    ps: calls a function of all parts. w_k: worker k's copy of all parameters, from its last pull or
+    push; version: the count of updates when it was read. gradient(w, number): the loss at w on the
+    mini-batch that this number draws, another one on each worker, and its gradient, like w.
     """
     # Distributed: a gradient at the copy. The reply to the push has the new w.
     loss, g = gradient(w_k, version)
@@ -117,17 +116,13 @@ METRICS = {"accuracy": ("max", keras.metrics.sparse_categorical_accuracy)}
 
 def print_placement(model, ps):
     """Prints which of the model's variables lie on which ps, in whole or in part."""
-    names = {i: {} for i in range(ps)}
-    held = dict.fromkeys(names, 0)
-    ends = np.cumsum([np.prod(v.shape) for v in model.trainable_variables])
-    for part in layout(sizes_of(model), ps):
-        if part.vector == "w":
-            held[part.ps] += part.end - part.begin
-            for v, end in zip(model.trainable_variables, ends):
-                if part.begin < end and end - np.prod(v.shape) < part.end:
-                    names[part.ps][v.path] = None
-    for i in names:
-        print(f"ps {i} holds {held[i]} parameters, of {', '.join(names[i])}", flush=True)
+    owners = [v.path for v in model.trainable_variables for _ in range(int(np.prod(v.shape)))]
+    for i in range(ps):
+        parts = [part for part in layout(sizes_of(model), ps) if (part.vector, part.ps) == ("w", i)]
+        held = [path for part in parts for path in owners[part.begin : part.end]]
+        print(
+            f"ps {i} holds {len(held)} parameters, of {', '.join(dict.fromkeys(held))}", flush=True
+        )
 
 
 def main():

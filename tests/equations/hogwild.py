@@ -4,6 +4,7 @@ from common.references import HogWild
 
 REFERENCE = HogWild
 FLAGS = {}
+DIFFERS = 60  # from Distributed-Setup, which also prints what lies where
 MISTAKES = {
     "parameters": {
         # To the first parameters: to all of w, the loss would soon be NaN.
