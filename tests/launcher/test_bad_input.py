@@ -19,6 +19,7 @@ from tfrun import errors
 
 SINGLE = support.ROOT / "Non-Distributed-Setup" / "non_distributed_setup.py"
 HOGWILD = examples.main_script("From-TensorFlow-1/HogWild-Sessions")
+FUNCTIONS = examples.main_script("HogWild")  # its ps serves functions
 EASY = support.ROOT / "DOWNPOUR-Easy" / "downpour_easy.py"
 DOWNPOUR = support.ROOT / "DOWNPOUR" / "downpour.py"
 AEASGD = support.ROOT / "AEASGD" / "aeasgd.py"
@@ -81,6 +82,39 @@ def port_in_use(folder):
     port = server.getsockname()[1]
     tasks = {"ps": ["127.0.0.1:9"], "worker": ["127.0.0.1:%d" % port]}
     return server, {"TF_CONFIG": config(tasks)}
+
+
+def port_of_a_ps_in_use(folder):
+    """Listens at a port. Returns the socket, and the TF_CONFIG of a ps with it."""
+    server = socket.create_server(("127.0.0.1", 0))
+    cluster = {"ps": ["127.0.0.1:%d" % server.getsockname()[1]], "worker": ["127.0.0.1:9"]}
+    return server, {"TF_CONFIG": config(cluster, "ps")}
+
+
+def impatient(folder):
+    """Returns what lets HogWild wait 2 s instead of 120 for a task that it needs."""
+    return None, {"REQUIRED_WAIT_SECONDS": "2"}
+
+
+def checkpoint_of(folder, sizes):
+    """Writes a checkpoint that is none, of a model with these sizes."""
+    output = folder / "output"
+    output.mkdir()
+    (output / "flags.json").write_text(json.dumps({"sizes": sizes}))
+    (output / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-3"\n')
+    (output / "model.ckpt-3.index").write_bytes(bytes(100))
+
+
+def broken_checkpoint_of_a_ps(folder):
+    """Writes it. Returns the TF_CONFIG of a ps at a free port."""
+    checkpoint_of(folder, [["w", "float32", 9]])
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        address = "127.0.0.1:%d" % s.getsockname()[1]
+    return None, {"TF_CONFIG": config({"ps": [address], "worker": ["127.0.0.1:9"]}, "ps")}
+
+
+def checkpoint_of_another_model(folder):
+    checkpoint_of(folder, [["w", "float32", 9]])
 
 
 def broken_checkpoint(folder):
@@ -262,6 +296,28 @@ CASES = {
     "a worker that never comes": Case(
         "model_parallelism.py", [], "worker 1 did not answer at 127.0.0.1:11", None, one_of_two
     ),
+    "port of a ps in use": Case(
+        FUNCTIONS, [], "another server listens at", None, port_of_a_ps_in_use
+    ),
+    "address of another machine": Case(
+        FUNCTIONS,
+        [],
+        "no server can listen at 192.0.2.7:2222: Cannot assign requested address",
+        config({"ps": ["192.0.2.7:2222"], "worker": ["127.0.0.1:9"]}, "ps"),
+    ),
+    "a ps with functions that never comes": Case(
+        FUNCTIONS, [], "no ps answered at 127.0.0.1:9 in 2 s", config(), impatient
+    ),
+    "broken checkpoint of a ps": Case(
+        FUNCTIONS, [], "not an sstable", None, broken_checkpoint_of_a_ps
+    ),
+    "checkpoint of another model": Case(
+        FUNCTIONS, [], "checkpoint of another model", config(), checkpoint_of_another_model
+    ),
+    "a second chief of a ps with functions": Case(
+        FUNCTIONS, [], "BlockingIOError", config(), another_chief
+    ),
+    "output is a file, of a worker": Case(FUNCTIONS, [], "File exists", config(), file_in_the_way),
     "another chief": Case(SINGLE, [], "BlockingIOError", None, another_chief),
     "output is a file": Case(SINGLE, [], "File exists", None, file_in_the_way),
     "broken checkpoint": Case(SINGLE, [], "sstable", None, broken_checkpoint),

@@ -142,7 +142,7 @@ ValueError: in user code:
 Deadline Exceeded
 Additional GRPC error information while calling /tensorflow.rpc.RpcService/Call:
 :UNKNOWN:Error received from peer  {grpc_status:4, grpc_message:"Deadline Exceeded"}
-	 [[{{node while/ps-0.push/RpcGetValue}}]] [Op:__inference_updates_374]""": "push on ps 0",
+\t [[{{node while/ps-0.push/RpcGetValue}}]] [Op:__inference_updates_374]""": "push on ps 0",
     """tensorflow.python.framework.errors_impl.UnknownError: Graph execution error:
 
 FloatingPointError: loss is nan at update 5
@@ -153,11 +153,17 @@ FloatingPointError: loss is nan at update 5
     raise FloatingPointError(f"loss is {row[5]} at update {self.step}")
 
 FloatingPointError: loss is nan at update 5
-	 [[{{node while/PyFunc}}]] [Op:__inference_updates_374]""": "diverged",
+\t [[{{node while/PyFunc}}]] [Op:__inference_updates_374]""": "diverged",
     "errors_impl.OutOfRangeError: {{function_node __wrapped__RestoreV2_dtypes_2_device_/job:"
     "localhost/replica:0/task:0/device:CPU:0}} Read less bytes than requested [Op:RestoreV2]": (
         "damaged"
     ),
+    # Of a ps, as the chief has it.
+    """errors_impl.ResourceExhaustedError: {{function_node __inference_answer_138}} /run/\
+model.ckpt-5_temp/0.data-00000-of-00001.tempstate17; No space left on device
+\t [[{{node SaveV2}}]]
+Hint: If you want to see a list of allocated tensors when OOM happens, add report_tensor_alloc
+Additional GRPC error information while calling /tensorflow.rpc.RpcService/Call:""": "disk is full",
     "errors_impl.ResourceExhaustedError: {{function_node __wrapped__MergeV2Checkpoints_device_}} "
     "/run/model.ckpt-3.index; No space left on device [Op:MergeV2Checkpoints]": "disk is full",
     "TimeoutError: the chief did not answer at 127.0.0.1:9 in 120 s": "task that the line names",
