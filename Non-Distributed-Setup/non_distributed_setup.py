@@ -20,29 +20,18 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before the import, or its 
 os.environ.update(KERAS_BACKEND="tensorflow", grpc_proxy="")  # whatever the machine has set
 import keras
 import numpy as np
-import tensorflow.compat.v1 as tf
-
-tf.logging.set_verbosity(tf.logging.ERROR)
-
-Update = collections.namedtuple("Update", "pulled loss pushed version ticket push")  # see push_row
+import tensorflow as tf
 
 
-def algorithm(w, step, gradient, flags):
-    """Builds one update.
+def update(w, step, gradient, flags):
+    """Makes one update. Returns the loss, and w.
 
-    w: the variables of the model. step: the counter of updates.
-    gradient(w, number): the loss on mini-batch `number` at w, and its gradient, a list as w is.
+    w: a variable, the vector of all parameters. step: the number of updates before this one.
+    gradient(w, number): the loss on mini-batch `number` at w, and its gradient, a vector like w.
     """
-    # SGD: a gradient at w.
-    version = step.read_value()
-    loss, g = gradient(w, version)
-
-    # SGD: move w. The ticket counts this update; there is none once --steps are taken.
-    with tf.control_dependencies(g):
-        ticket = tf.count_up_to(step, flags.steps)  # its error ends the run
-    with tf.control_dependencies([ticket]):
-        push = tf.group(*[v.assign_sub(flags.learning_rate * d) for v, d in zip(w, g)])
-    return Update([], loss, [], version, ticket, push)
+    # SGD: a gradient at w, and a step against it.
+    loss, g = gradient(w, step)
+    return loss, w.assign_sub(flags.learning_rate * g)
 
 
 STEPS, BATCH_SIZE, LEARNING_RATE = 3000, 32, 0.1  # the defaults
@@ -93,24 +82,12 @@ METRICS = {"accuracy": ("max", keras.metrics.sparse_categorical_accuracy)}
 # endregion: problem
 
 
-def build(model, data, flags):
-    """Builds the graph: the step counter, one update, the test."""
-    step = tf.train.get_or_create_global_step()
-    w = variables(tf.get_variable, "w", model.trainable_variables)
-    state = variables(tf.get_variable, "state", model.non_trainable_variables)
-    x, y, x_test, y_test = variables(tf.get_local_variable, "rows", data)
-    update = algorithm(w, step, gradients(model, state, x, y, flags), flags)
-    return step, update, evaluation(model, w, state, x_test, y_test)
-
-
 def main():
     """Trains the model in this process."""
     flags = parse_flags()
     data = load_data(flags.dataset)
     keras.utils.set_random_seed(flags.seed)
-    model = make_model(data)  # outside of the graph, where Keras makes its first values
-    with tf.Graph().as_default():
-        train(model.trainable_variables, *build(model, data, flags), flags)
+    train(make_model(data), data, update, flags)
 
 
 # From here to the end: the same text in every example without a parameter server. -----------------
@@ -143,54 +120,50 @@ def parse_flags():
     return flags
 
 
-# region: variables
-def initial_value(value):
-    """Returns a value as a tensor. As a constant it would stand in the graph, which has a limit."""
-    tensor = tf.numpy_function(lambda: np.asarray_chkfinite(value), [], value.dtype)
-    return tf.ensure_shape(tensor, value.shape)
+# region: network
+def unpack(model, w):
+    """Returns the trainable variables of the model, in their shapes, from the vector w."""
+    shapes = [v.shape for v in model.trainable_variables]
+    parts = tf.split(w, [int(np.prod(shape)) for shape in shapes])
+    return list(map(tf.reshape, parts, shapes))
 
 
-def variables(get_variable, name, values):
-    """Makes variables with these first values: name_0, name_1, ..."""
-    return [get_variable(f"{name}_{i}", initializer=initial_value(v)) for i, v in enumerate(values)]
-
-
-# region: layers
-def gradients(model, state, x, y, flags, rank=0):
-    """Returns gradient(w, number) -> (the loss on a mini-batch of the rows x, y at w, g).
-
-    state: variables for what the model keeps beside w. The rows of a mini-batch depend on
-    (seed, rank, number) and on nothing else, so that a mini-batch can be drawn again elsewhere.
-    """
+def gradients(model, x, y, flags, rank):
+    """Returns gradient(w, number) -> (the loss on a mini-batch of the rows x, y at w, g like w)."""
+    state = model.non_trainable_variables
 
     def gradient(w, number):
+        # Its rows depend on nothing but (seed, rank, number), and can be drawn again elsewhere.
         key = [flags.seed * 65536 + rank, number]  # of int64, as the number is
-        rows = tf.random.stateless_uniform([flags.batch_size], key, 0, x.shape[0], tf.int32)
-        with tf.control_dependencies(w):
-            before = [v.read_value() for v in state]
-        outputs, after, penalties = model.stateless_call(
-            w, before, tf.gather(x, rows), training=True, return_losses=True
-        )
-        # The gradient comes after the state has moved, and with it the next step.
-        with tf.control_dependencies([v.assign(new) for v, new in zip(state, after)]):
-            outputs = tf.identity(outputs)
-        mean = tf.add_n([tf.reduce_mean(loss(tf.gather(y, rows), outputs)), *penalties])
-        # That of an embedding is sparse: it becomes a tensor as all others.
-        return mean, [tf.convert_to_tensor(d) for d in tf.gradients(mean, w)]
+        rows = tf.random.stateless_uniform([flags.batch_size], key, 0, len(x), "int32")
+        with tf.GradientTape() as tape:
+            tape.watch(w)
+            outputs, after, penalties = model.stateless_call(
+                unpack(model, w), state, tf.gather(x, rows), training=True, return_losses=True
+            )
+            mean = tf.add_n([tf.reduce_mean(loss(tf.gather(y, rows), outputs)), *penalties])
+        for v, value in zip(state, after):
+            v.assign(value)
+        return mean, tape.gradient(mean, w)
 
     return gradient
 
 
-def evaluation(model, w, state, x, y):
-    """Returns [loss, each of METRICS] at w, means over the rows (x, y)."""
-    outputs, _ = model.stateless_call(
-        [tf.debugging.check_numerics(v, "w") for v in w], state, x.read_value(), training=False
-    )
-    functions = [loss] + [function for _, function in METRICS.values()]
-    return [tf.reduce_mean(function(y.read_value(), outputs)) for function in functions]
+def evaluation(model, x, y):
+    """Returns a function of w: [loss, each of METRICS], means over the rows (x, y)."""
+
+    @tf.function(autograph=False)
+    def evaluate(w):
+        parameters = unpack(model, tf.debugging.check_numerics(w, "w"))
+        state = model.non_trainable_variables
+        outputs, _ = model.stateless_call(parameters, state, x, training=False)
+        functions = [loss] + [function for _, function in METRICS.values()]
+        return [tf.reduce_mean(function(y, outputs)) for function in functions]
+
+    return evaluate
 
 
-# region: metrics
+# region: log
 # A line of metrics-<task>.csv is a push: global_step counts it, loss is that of its last
 # mini-batch, bytes are those pulled and pushed, and wait_seconds pass from the gradient to its
 # arrival. Or it is a test: its end, its begin, global_step, and TEST. Times are seconds since 1970.
@@ -203,108 +176,109 @@ for name, (better, function) in METRICS.items():
     TEST[f"test_{name}"] = better
 
 
-def push_row(update, step, flags):
-    """Returns the columns PUSH as one float64 tensor: to fetch one costs less than to fetch nine.
-
-    Of an update, pulled and pushed are lists of vectors, version and ticket the counts of updates
-    at the pull and before the push, and push is the op that pushes.
-    """
-    with tf.control_dependencies([update.push]), tf.device(step.device):
-        ticket = tf.identity(update.ticket)  # one message: the push has arrived, and its number
-    ticket = tf.identity(ticket)  # here: what follows it needs no second message
-    times = []
-    for tensors in update.pulled, update.pushed, [ticket]:  # in a tf.function they come in turn
-        with tf.control_dependencies(tensors):
-            times += [tf.timestamp()]
-    pulled, ready, pushed = times
-    local_steps = getattr(update, "local_steps", getattr(flags, "local_steps", 1))
-    size = sum(tf.size(t, out_type=tf.int64) * t.dtype.size for t in update.pulled + update.pushed)
-    row = [pushed, pulled, ticket + 1, local_steps, local_steps * flags.batch_size, update.loss]
-    row += [ticket - update.version, size, pushed - ready]
-    return tf.stack([tf.cast(column, "float64") for column in row])
-
-
 class Metrics:
-    """What a task leaves in OUTPUT_DIR: metrics-<task>.csv; the chief also flags.json."""
+    """What a run leaves in OUTPUT_DIR beside checkpoints: flags.json and metrics-worker-0.csv."""
 
-    def __init__(self, task, workers, parameters, flags, ps=0):
+    def __init__(self, model, flags):
         """Raises ValueError if OUTPUT_DIR is no good name, or has another model's checkpoint."""
-        self.directory = folder = os.path.abspath(os.getenv("OUTPUT_DIR") or "output")
-        self.is_chief = task == workers[0]
-        self.flags = flags
-        self.step = self.shown = 0
+        self.folder = folder = os.path.abspath(os.getenv("OUTPUT_DIR") or "output")
+        self.flags, self.shown = flags, 0
         if set("*?[\\") & set(folder):  # patterns: it would find no checkpoint
             raise ValueError(f"OUTPUT_DIR must have none of the signs *?[\\: {folder}")
         os.makedirs(folder, exist_ok=True)
-        if self.is_chief:
-            self.lock = open(f"{folder}/.chief", "w")
-            try:
-                fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:  # another chief has it
-                raise
-            except OSError:  # the file system has no locks
-                pass
-            facts = {
-                "example": __doc__.split(":")[0],
-                "script": __file__,
-                "tasks": ["%s-%d" % worker for worker in workers],
-                "ps": ps,
-                "metrics": TEST,
-                "variables": [[v.path, list(v.shape)] for v in parameters],
-                "arguments": vars(flags),
-                "versions": {"tensorflow": tf.__version__},
-            }
-            if tf.train.latest_checkpoint(folder):
-                if json.load(open(f"{folder}/flags.json")).get("variables") != facts["variables"]:
-                    raise ValueError(f"{folder} has a checkpoint of another model")
-            with open(f"{folder}/flags.json", "w") as file:
-                json.dump(facts, file, indent=2)
+        self.lock = open(f"{folder}/.chief", "w")
+        try:
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:  # another run has it
+            raise
+        except OSError:  # the file system has no locks
+            pass
+        facts = {
+            "example": __doc__.split(":")[0],
+            "script": __file__,
+            "tasks": ["worker-0"],
+            "ps": 0,
+            "metrics": TEST,
+            "variables": [[v.path, list(v.shape)] for v in model.trainable_variables],
+            "arguments": vars(flags),
+            "versions": {"tensorflow": tf.__version__},
+        }
+        if tf.train.latest_checkpoint(folder):
+            if json.load(open(f"{folder}/flags.json")).get("variables") != facts["variables"]:
+                raise ValueError(f"{folder} has a checkpoint of another model")
+        with open(f"{folder}/flags.json", "w") as file:
+            json.dump(facts, file, indent=2)
         # Line by line, so that even kill -9 loses none; it costs microseconds.
-        self.file = open(f"{folder}/metrics-{task[0]}-{task[1]}.csv", "a", 1)
+        self.file = open(f"{folder}/metrics-worker-0.csv", "a", 1)
         # The line before a restart may have been cut short.
         print("# restart" if self.file.tell() else f"{PUSH},{','.join(TEST)}", file=self.file)
 
-    def push(self, row):
+    def push(self, push_time, pull_time, step, loss):
         """Writes a line for one update, the columns PUSH. Raises if the loss is not finite."""
-        print("%.6f,%.6f,%d,%d,%d,%.6g,%d,%d,%.6f" % tuple(row) + "," * len(TEST), file=self.file)
-        self.step = int(row[2])
-        if not np.isfinite(row[5]):
-            raise FloatingPointError(f"loss is {row[5]} at update {self.step}")
-        if self.is_chief and row[0] > self.shown + 1:
-            self.shown = row[0]
-            words = f"   loss {row[5]:.4g}   staleness {row[6]:.0f}"
-            print(f"update {self.step} of {self.flags.steps}{words}", flush=True)
+        row = f"{push_time:.6f},{pull_time:.6f},{step},1,{self.flags.batch_size},{loss:.6g},0,0,0"
+        print(row + "," * len(TEST), file=self.file)
+        if not np.isfinite(loss):
+            raise FloatingPointError(f"loss is {loss} at update {step}")
+        if push_time > self.shown + 1:
+            self.shown = push_time
+            print(
+                f"update {step} of {self.flags.steps}   loss {loss:.4g}   staleness 0", flush=True
+            )
 
     def test(self, began, step, *means):
         """Writes and prints a test at `step` that began at that time: the columns TEST."""
         print(f"{time.time():.6f},{began:.6f},{step},,,,,,", *means, sep=",", file=self.file)
-        self.step = step
         words = [f"  {name} {mean:.4g}" for name, mean in zip(TEST, means)]
         print(f"update {step} of {self.flags.steps}", *words, flush=True)
 
 
-# region: local_session
-def train(variables, step, update, test, flags, devices=1):
+# region: one_process
+MORE_FLAGS += [("updates-per-call", 10, "updates in one call; take 1 where one takes seconds")]
+
+
+def train(model, data, update, flags):
     """Updates w until all updates are made; at each checkpoint and at the end it is tested."""
-    task = ("worker", 0)
-    metrics = Metrics(task, [task], variables, flags)
-    row = push_row(update, step, flags) * [1, 1, 1, 1, devices, 1, 1, 1, 1]  # that are examples
-    saver = tf.train.Saver(save_relative_paths=True)
-    path = f"{metrics.directory}/model.ckpt"
-    config = tf.ConfigProto(allow_soft_placement=False, device_count={"CPU": devices})
-    with tf.Session(config=config) as session:
-        session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
-        checkpoint = tf.train.latest_checkpoint(metrics.directory)
-        if checkpoint:
-            saver.restore(session, checkpoint)
-        update_w = session.make_callable(row)
-        metrics.step = session.run(step)
-        while metrics.step < flags.steps:
-            metrics.push(update_w())
-            if metrics.step % flags.checkpoint_steps == 0 or metrics.step == flags.steps:
-                metrics.test(time.time(), *session.run([step, *test]))
-                saver.save(session, path, step, write_meta_graph=False)
-    print(f"done, the output is in {metrics.directory}", flush=True)
+    metrics = Metrics(model, flags)
+    x, y, x_test, y_test = [tf.constant(np.asarray_chkfinite(part)) for part in data]
+    gradient, evaluate = gradients(model, x, y, flags, 0), evaluation(model, x_test, y_test)
+    first = np.concatenate([np.ravel(v) for v in model.trainable_variables])
+    w, step = tf.Variable(np.asarray_chkfinite(first)), tf.Variable(0, dtype=tf.int64)
+    state = [v.value for v in model.non_trainable_variables]  # what Keras keeps beside w
+    checkpoint = tf.train.Checkpoint(w=w, step=step, state=state)
+    manager = tf.train.CheckpointManager(
+        checkpoint, metrics.folder, 5, checkpoint_name="model.ckpt"
+    )
+    if manager.latest_checkpoint:
+        checkpoint.restore(manager.latest_checkpoint).assert_consumed()
+
+    def updates(begin, end):
+        def one(number, rows):
+            loss, moved = update(w, number, gradient, flags)
+            with tf.control_dependencies([moved]):
+                row = tf.stack([tf.timestamp(), tf.cast(loss, "float64")])
+            return number + 1, rows.write(tf.cast(number - begin, "int32"), row)
+
+        rows = tf.TensorArray("float64", 0, dynamic_size=True)
+        number, rows = tf.while_loop(
+            lambda number, _: number < end, one, [begin, rows], parallel_iterations=1
+        )
+        step.assign(number)
+        return rows.stack()
+
+    count = tf.TensorSpec([], tf.int64)
+    updates = tf.function(updates, autograph=False).get_concrete_function(count, count)
+    number, every = int(step), flags.checkpoint_steps
+    while number < flags.steps:
+        end = min(number + flags.updates_per_call, flags.steps, number - number % every + every)
+        pull_time = time.time()
+        for push_time, loss in updates(np.int64(number), np.int64(end)).numpy():
+            number += 1
+            metrics.push(push_time, pull_time, number, loss)
+            pull_time = push_time
+        if number % every == 0 or number == flags.steps:
+            metrics.test(time.time(), number, *map(float, evaluate(w)))
+            manager.save(number)
+    print(f"done, the output is in {metrics.folder}", flush=True)
 
 
 if __name__ == "__main__":

@@ -196,6 +196,13 @@ group(
         "Give each task on a machine a port of its own.",
     ),
     (
+        r"no server can listen at",
+        "OSError: no server can listen at 10.0.0.7:2222: Cannot assign requested address",
+        "This machine does not have the address that TF_CONFIG gives this ps, or may not use it.",
+        "Check the index of the task. Where others reach it by an address that it does not have "
+        "itself, set PS_ADDRESS=0.0.0.0:PORT for the ps.",
+    ),
+    (
         r"Cannot assign requested address|Name or service not known|nodename nor servname provided",
         "socket.gaierror: [Errno -2] Name or service not known",
         "A host name in TF_CONFIG is not known, or this machine does not have this task's address.",
@@ -235,7 +242,8 @@ group(
 group(
     "It cannot start, or waits for another task in vain",
     (
-        r"Could not start gRPC server|Address already in use|Failed to add port to server",
+        r"Could not start gRPC server|Address already in use|Failed to add port to server"
+        r"|another server listens at",
         "UnknownError: Could not start gRPC server",
         "Another program listens at the port that TF_CONFIG gives this task.",
         "Choose a free port, or let tfrun choose; `ss -ltnp` shows who has it.",
@@ -254,6 +262,13 @@ group(
         "Look into its log: it is worker 0 where no task has the type chief.",
     ),
     (
+        r"the ps have another model|no ps has the model",
+        "ValueError: the ps have another model: [['w', 'float32', 17226]], not [['w', 'float32', "
+        "9610]]",
+        "This task makes another model than the chief, whose model the ps have.",
+        "Start all tasks with the same script, flags, data and OUTPUT_DIR.",
+    ),
+    (
         r"no gradient of|No step was made in",
         "TimeoutError: no gradient of worker 2 came in 15 s",
         "A synchronous step waits for that worker, which is slow or gone.",
@@ -267,11 +282,18 @@ group(
         "Look into its log. The same command goes on from the last checkpoint.",
     ),
     (
+        r"no ps answered in|no ps went back",
+        "TimeoutError: no ps answered in 120 s",
+        "A ps was lost and did not come back, or hangs.",
+        "Look into the logs of all ps. The same command goes on from the last checkpoint; "
+        "`tfrun --restarts 3` does so by itself.",
+    ),
+    (
         r"(?<!ConnectionError: )ps \d+ (did|does) not answer|no ps answered at"
         r"|(worker|chief) \d+ did not answer",
         "TimeoutError: no ps answered at 127.0.0.1:9 in 120 s",
-        "That task did not start, has failed, or cannot be reached.",
-        "Look into its log, and at its address in TF_CONFIG and the firewall.",
+        "That task did not start, has failed, or cannot be reached; a ps also waits for the chief.",
+        "Look into its log and the chief's, and at its address in TF_CONFIG and the firewall.",
     ),
 )
 
@@ -502,11 +524,19 @@ group(
         "itself.",
     ),
     (
+        r"the ps has another age",
+        "InvalidArgumentError: assertion failed: [the ps has another age]",
+        "A ps was lost again and again, or somebody has reset it.",
+        "Look for the first error in the logs of all ps. The same command goes on from the last "
+        "checkpoint.",
+    ),
+    (
         r"DeadlineExceededError|Timed out waiting for notification|TimeoutError",
         "errors_impl.DeadlineExceededError: Graph execution error:",
         "A task that this one depends on did not start, or hangs.",
-        "Look into the log of the task that the line names. If an update takes over 10 s, take "
-        "`--updates-per-call 1`. The same command goes on from the last checkpoint.",
+        "Look into the log of the task that the line names; `ps-0.push` there is push on ps 0. If "
+        "an update takes over 10 s, take `--updates-per-call 1`. The same command goes on from the "
+        "last checkpoint.",
     ),
     (
         r"UnavailableError|failed to connect to all addresses|Socket closed"

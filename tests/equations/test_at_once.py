@@ -24,7 +24,7 @@ from common import examples
 ASYNCHRONOUS = [
     script
     for script in equations.compared(equations.INTERLEAVED)
-    if equations.of(script).WORKERS > 1
+    if equations.of(script).WORKERS > 1 and examples.has_sessions(script)
 ]
 SYNCHRONOUS = equations.compared(equations.TOGETHER)
 SYNC = examples.main_script("Synchronous-SGD")

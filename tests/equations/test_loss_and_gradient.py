@@ -10,6 +10,7 @@ import sys
 import types
 
 import equations
+import in_process
 import interleaved
 import numpy as np
 import problem
@@ -136,7 +137,7 @@ def loaded(script, text, folder, flags):
 
 
 def in_turn(script, text, folder):
-    """Workers that push one after the other, or a single one."""
+    """Workers that push one after the other, or a single one, beside a ps."""
     file = equations.of(script)
     n = file.WORKERS
     turns = [0, 1, 1, 0] if n > 1 else [0, 0, 0]
@@ -144,7 +145,7 @@ def in_turn(script, text, folder):
     if script == FILES:  # each mini-batch is all of a worker's file
         data, _ = problem.records(script, n, folder)
         tape.rows = lambda k, _: np.arange(k * BATCH, (k + 1) * BATCH)
-    with interleaved.Workers(script, n, flags, data, text, ps=2) as workers:
+    with in_process.workers(script, n, flags, data, text, ps=2) as workers:
         first = workers.parameters()
         expected, due = file.REFERENCE(first, n, tape, LR, **file.FLAGS), []
         losses = [workers.workers[k].push()[0] for k in turns]
@@ -152,6 +153,25 @@ def in_turn(script, text, folder):
             expected.pull(k)
             due.append(expected.push(k)[0])
         agree(losses, due, workers.parameters(), expected.w, first)
+
+
+def alone(script, text, folder):
+    """A process that makes one update after the other."""
+    module, flags = loaded(script, text, folder, command_line({}))
+    tf, tape, losses, due = module.tf, Tape(1), [], []
+    module.keras.utils.set_random_seed(flags.seed)
+    data = module.Data(*problem.digits_like())
+    model = module.make_model(data)
+    first = expected = [v.numpy() for v in model.trainable_variables]
+    w = tf.Variable(interleaved.flat(first))
+    gradient = module.gradients(model, *map(tf.constant, data[:2]), flags, 0)
+    make = tf.function(lambda number: module.update(w, number, gradient, flags)[0])
+    for number in range(UPDATES):
+        losses.append(float(make(tf.constant(number, tf.int64))))
+        loss, g = tape(0, number, expected)
+        due.append(loss)
+        expected = [v - LR * d for v, d in zip(expected, g)]
+    agree(losses, due, tape.cut(w.numpy()), expected, first)
 
 
 def at_once(script, text, folder, n=3):
@@ -389,7 +409,7 @@ def ranks(script, text, folder, n=3):
 
 WAYS = {
     "parameter server, asynchronous": in_turn,
-    "single process": in_turn,
+    "single process": alone,
     "train and evaluate": in_turn,
     "parameter server, synchronous": at_once,
     "all-reduce": rings,

@@ -106,7 +106,9 @@ def test_a_call_that_is_not_refused_is_caught(old, new):
     """Without the check the call takes a ticket, or is not refused at all."""
     text = examples.replaced(HOGWILD, [(old, new)])
     if new == "[known]":
-        text = examples.replaced(text, [("tf.ensure_shape(a, [size] if a.shape.rank else [])", "a")])
+        text = examples.replaced(
+            text, [("tf.ensure_shape(a, [size] if a.shape.rank else [])", "a")]
+        )
     else:
         text = examples.replaced(text, [("tf.equal(age_of_client, age)", "True")])
     with pytest.raises((AssertionError, pytest.fail.Exception, Exception)) as caught:
@@ -116,7 +118,7 @@ def test_a_call_that_is_not_refused_is_caught(old, new):
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_two_threads_push_at_once(script):
-    """Real threads: each ticket is given once, all steps are made, and w is the sum of all pushes."""
+    """Real threads: each ticket is given once, all steps are made, and w is the sum of pushes."""
     steps, moved, tickets = 400, 2.0**-12, [[], []]
     with two_parts(script, steps=steps) as workers:
         tf, before = workers.script.tf, workers.servers.vector("w")
@@ -136,6 +138,8 @@ def test_two_threads_push_at_once(script):
         for thread in threads:
             thread.join(support.patience(60))
         after = workers.servers.vector("w")
-    assert sorted(tickets[0] + tickets[1]) == list(range(steps)), "a ticket is missing, or was twice"
+    assert sorted(tickets[0] + tickets[1]) == list(range(steps)), (
+        "a ticket is missing, or was twice"
+    )
     assert min(map(len, tickets)) > 0, "one thread has made all pushes"
     np.testing.assert_allclose(before - after, steps * moved, atol=1e-4)

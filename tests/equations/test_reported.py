@@ -372,7 +372,12 @@ def check_seeds(example, changes, quick, folder):
 
 def others(*left_out):
     """Returns the folders of all asynchronous examples but HogWild-Sessions and those left out."""
-    return [name for name in equations.asynchronous() if name not in (SESSIONS, *left_out)]
+    with_sessions = [
+        name
+        for name in equations.asynchronous()
+        if examples.has_sessions(examples.main_script(name))
+    ]
+    return [name for name in with_sessions if name not in (SESSIONS, *left_out)]
 
 
 CHECKS = {  # a check: (its examples in the core tier, more in `all`)

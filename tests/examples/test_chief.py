@@ -54,7 +54,15 @@ def who_is_who(script, folder, monkeypatch, text=None):
             wrong.append(f"device: {device} of {task}")
         flags = types.SimpleNamespace(steps=9)
         before = {path.name for path in folder.iterdir()}
-        metrics = module.Metrics(there.task, there.workers, [], flags)
+        if hasattr(module, "serve_part"):
+            model = types.SimpleNamespace(
+                trainable_variables=[module.tf.Variable([0.0])], non_trainable_variables=[]
+            )
+            model.trainable_variables[0].path = "b"
+            metrics = module.Metrics(there, model, flags)
+            metrics.begin(*there.task)
+        else:
+            metrics = module.Metrics(there.task, there.workers, [], flags)
         left = {path.name for path in folder.iterdir()} - before - {".chief"}
         due = {f"metrics-{task[0]}-{task[1]}.csv", *(["flags.json"] if rank == 0 else [])}
         if left != due or metrics.is_chief != (rank == 0):

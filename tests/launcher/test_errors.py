@@ -123,6 +123,43 @@ ValueError: in user code:
     "InvalidArgumentError: Mismatched allreduce tensor shapes: One rank sent [3]": "do not agree",
     "UnavailableError: Collective ops is aborted by: Connection reset by peer": "all-reduce",
     "Timeout (0:02:00)!": "all-reduce",
+    # Of HogWild, whose ps serves functions.
+    "OSError: another server listens at 127.0.0.1:3999": "listens at the port",
+    "OSError: no server can listen at 192.0.2.7:3999: Cannot assign requested address": (
+        "PS_ADDRESS=0.0.0.0:PORT"
+    ),
+    "OSError: no server can listen at 0.0.0.0:80: Permission denied": "may not use it",
+    "ValueError: the ps have another model: [['w', 'float32', 9]], not [['w', 'float32', 8]]": (
+        "another model than the chief"
+    ),
+    "TimeoutError: no ps has the model of this task in 120 s": "another model than the chief",
+    "TimeoutError: no ps answered in 120 s": "did not come back",
+    "TimeoutError: no ps answered at 127.0.0.1:9 in 120 s": "waits for the chief",
+    "TimeoutError: no ps went back in 120 s": "logs of all ps",
+    "InvalidArgumentError: assertion failed: [the ps has another age]": "again and again",
+    """tensorflow.python.framework.errors_impl.DeadlineExceededError: Graph execution error:
+
+Deadline Exceeded
+Additional GRPC error information while calling /tensorflow.rpc.RpcService/Call:
+:UNKNOWN:Error received from peer  {grpc_status:4, grpc_message:"Deadline Exceeded"}
+	 [[{{node while/ps-0.push/RpcGetValue}}]] [Op:__inference_updates_374]""": "push on ps 0",
+    """tensorflow.python.framework.errors_impl.UnknownError: Graph execution error:
+
+FloatingPointError: loss is nan at update 5
+"""
+    + errors.TRACEBACK
+    + """
+  File "hogwild.py", line 681, in push
+    raise FloatingPointError(f"loss is {row[5]} at update {self.step}")
+
+FloatingPointError: loss is nan at update 5
+	 [[{{node while/PyFunc}}]] [Op:__inference_updates_374]""": "diverged",
+    "errors_impl.OutOfRangeError: {{function_node __wrapped__RestoreV2_dtypes_2_device_/job:"
+    "localhost/replica:0/task:0/device:CPU:0}} Read less bytes than requested [Op:RestoreV2]": (
+        "damaged"
+    ),
+    "errors_impl.ResourceExhaustedError: {{function_node __wrapped__MergeV2Checkpoints_device_}} "
+    "/run/model.ckpt-3.index; No space left on device [Op:MergeV2Checkpoints]": "disk is full",
     "TimeoutError: the chief did not answer at 127.0.0.1:9 in 120 s": "task that the line names",
     "KeyError: 'y_test is not a file in the archive'": "lacks an array",
     "errors_impl.CancelledError: Operation was cancelled": "first error",

@@ -15,7 +15,8 @@ from tfrun.runs.data import RunData
 
 TFRUN = support.ROOT / "tfrun" / "bin" / "tfrun"
 
-# A script as far as tfrun uses it: two layers of equal size, and BatchNormalization's state.
+# A script as far as tfrun uses it: two layers of equal size, a frozen one, and
+# BatchNormalization's state.
 SCRIPT = """
 import collections
 import keras
@@ -30,6 +31,7 @@ def load_data(name):
 def make_model(data):
     return keras.Sequential([
         keras.Input([8]), keras.layers.Dense(8, name="one"), keras.layers.Dense(8, name="two"),
+        keras.layers.Dense(8, use_bias=False, trainable=False, name="frozen"),
         keras.layers.BatchNormalization(), keras.layers.Dense(3)])
 
 def loss(y, outputs):
@@ -38,6 +40,7 @@ def loss(y, outputs):
 METRICS = {"accuracy": ("max", keras.metrics.sparse_categorical_accuracy)}
 """
 SHAPES = [(8, 8), (8,), (8, 8), (8,), (8,), (8,), (8, 3), (3,)]
+STATE_SHAPES = [(8, 8), (8,), (8,)]
 LAYERS = ["one/kernel", "one/bias", "two/kernel", "two/bias", "batch_normalization/gamma"]
 LAYERS += ["batch_normalization/beta", "dense/kernel", "dense/bias"]
 
@@ -105,7 +108,7 @@ def test_it_equals_the_test_of_the_chief(real, tmp_path):
 
 MISTAKES = {
     "it tests the training rows": ("data.x_test", "data.x_train", "data.y_test", "data.y_train"),
-    "it tests the first values": ("            v.assign(value)", "            v.assign(v)"),
+    "it tests the first values": ("v.assign(value.reshape(shape))", "v.assign(v)"),
 }
 
 
@@ -160,13 +163,17 @@ class Known:
         (self.directory / "flags.json").write_text(json.dumps(content))
 
     def save(self, step, form="vector"):
-        """Writes a checkpoint; returns (loss, accuracy) of its values by NumPy."""
+        """Writes a checkpoint; returns (loss, accuracy) of its values by NumPy.
+
+        form: "vector", as sessions on parameter servers save it; "vectors", as a ps does that
+        serves functions: a state is flat, too; or "a variable for each".
+        """
         import tensorflow.compat.v1 as tf
 
         values = [self.random.normal(size=shape).astype("float32") for shape in SHAPES]
-        state = [self.random.rand(8).astype("float32") for _ in range(2)]
+        state = [self.random.uniform(size=shape).astype("float32") for shape in STATE_SHAPES]
         with tf.Graph().as_default(), tf.Session() as session:
-            if form == "vector":
+            if form != "a variable for each":
                 vector = np.concatenate([value.ravel() for value in values])
                 halves = tf.fixed_size_partitioner(2)
                 tf.get_variable("w", initializer=tf.constant(vector), partitioner=halves)
@@ -174,7 +181,8 @@ class Known:
                 for i, value in enumerate(values):
                     tf.get_variable("w_%d" % i, initializer=tf.constant(value))
             for i, value in enumerate(state):
-                tf.get_variable("state_%d" % i, initializer=tf.constant(value))
+                saved = value.ravel() if form == "vectors" else value
+                tf.get_variable("state_%d" % i, initializer=tf.constant(saved))
             session.run(tf.global_variables_initializer())
             path, saver = self.directory / "model.ckpt", tf.train.Saver(save_relative_paths=True)
             saver.save(session, str(path), step, write_meta_graph=False)
@@ -182,8 +190,8 @@ class Known:
 
     def by_numpy(self, w, state):
         data = examples.load(self.script).load_data("digits")
-        h = (data.x_test @ w[0] + w[1]) @ w[2] + w[3]
-        h = (h - state[0]) / np.sqrt(state[1] + 1e-3) * w[4] + w[5]
+        h = ((data.x_test @ w[0] + w[1]) @ w[2] + w[3]) @ state[0]
+        h = (h - state[1]) / np.sqrt(state[2] + 1e-3) * w[4] + w[5]
         outputs = h @ w[6] + w[7]
         top = outputs.max(1, keepdims=True)
         of_rows = np.log(np.exp(outputs - top).sum(1)) + top[:, 0]
@@ -196,7 +204,7 @@ def known(tmp_path):
     return Known(tmp_path)
 
 
-@pytest.mark.parametrize("form", ["vector", "a variable for each"])
+@pytest.mark.parametrize("form", ["vector", "vectors", "a variable for each"])
 def test_the_values_are_those_of_the_checkpoint(known, form):
     """Catches a vector that is cut in another order, and a state that is left out."""
     known.flags()

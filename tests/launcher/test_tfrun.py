@@ -543,6 +543,21 @@ def test_overhead(tmp_path):
     assert spent < 0.3, f"{spent:.2f} s"
 
 
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("", "anyone who can reach the ports of these tasks can use them; "),
+        ("tf.distribute.experimental.rpc", "the port of a ps can read and change its parameters; "),
+    ],
+)
+def test_it_says_what_a_stranger_can_do(tmp_path, text, words):
+    write(tmp_path, f"# {text}")
+    code, lines = run(tmp_path, "--ps", "1", "--workers", "1")
+    said = [line for line in lines if "anyone who can reach" in line]
+    assert code == 0 and len(said) == 1 and words + "TFRUN_ISOLATE=1" in said[0], lines
+    assert not any("anyone" in line for line in run(tmp_path, "--workers", "1")[1])
+
+
 def test_isolation(tmp_path):
     """Without it anyone on this machine reaches a task's port; with it, nobody outside the run."""
     write(

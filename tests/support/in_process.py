@@ -144,5 +144,3 @@ def workers(path, *arguments, **more):
 
     kind = Workers if is_kind(path) else interleaved.Workers
     return kind(path, *arguments, **more)
-
-

@@ -12,6 +12,7 @@ import inspect
 import json
 import re
 import sys
+import types
 
 import equations
 import numpy as np
@@ -94,6 +95,19 @@ def check(first, last, expected, pushes, due, least=0.001):
         if not apart < 1e-5:
             wrong.append(f"{name}: {apart:g} apart")
     assert not wrong, "\n".join(wrong)
+
+
+def metrics_of(script, tasks, variables, flags, folder, ps=3):
+    """Returns the Metrics of the first of these tasks, of a script of either kind."""
+    if not hasattr(script, "serve_part"):
+        return script.Metrics(tasks[0], tasks, variables, flags, ps)
+    cluster = types.SimpleNamespace(
+        folder=str(folder), rank=0, task=tasks[0], workers=tasks, ps=["a:1"] * ps
+    )
+    model = types.SimpleNamespace(trainable_variables=variables, non_trainable_variables=[])
+    metrics = script.Metrics(cluster, model, flags)
+    metrics.begin(*tasks[0])
+    return metrics
 
 
 class Worker:

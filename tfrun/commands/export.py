@@ -2,7 +2,8 @@
 
 The script of the run says what the model is: it is imported, and its load_data() and make_model()
 are called. The checkpoint has the values: w, or w_0, w_1, ..., are the model's trainable variables
-in their order, and state_0, state_1, ... the others, as the chief had them.
+in their order, and state_0, state_1, ... the others, as the chief had them. w as one vector holds
+all of them one after another. A state may be a vector, too, whatever its shape in the model.
 """
 
 import importlib.util
@@ -92,10 +93,16 @@ def restore(model, checkpoint):
     saved = saved_values(checkpoint, [tuple(v.shape) for v in model.trainable_variables])
     variables = {"w": model.trainable_variables, "state": model.non_trainable_variables}
     for kind, values in saved.items():
-        if [tuple(v.shape) for v in variables[kind]] != [value.shape for value in values]:
+        shapes = [tuple(v.shape) for v in variables[kind]]
+        if len(shapes) != len(values) or not all(map(fits, values, shapes)):
             raise ValueError(f"{checkpoint} is a checkpoint of another model")
-        for v, value in zip(variables[kind], values):
-            v.assign(value)
+        for v, value, shape in zip(variables[kind], values, shapes):
+            v.assign(value.reshape(shape))
+
+
+def fits(value, shape):
+    """Returns whether a saved array has this shape, or is the vector of an array that has."""
+    return value.shape in (shape, (math.prod(shape),))
 
 
 def step_of(checkpoint):

@@ -13,7 +13,7 @@ import time
 
 import psutil
 
-from tfrun.launch import cluster, resources, signals
+from tfrun.launch import cluster, exposed, resources, signals
 from tfrun.launch.screen import Screen, TaskOutput
 from tfrun.launch.task import Task
 from tfrun.runs import metrics_csv, progress, registry, run_directory
@@ -210,10 +210,8 @@ class Run:
         if spec.isolated:
             self.say("isolated: nothing outside this run can reach its tasks")
         elif not spec.tasks and len(self.tasks) > 1:
-            self.say(
-                "anyone who can reach the ports of these tasks can use them; "
-                "TFRUN_ISOLATE=1 before the command prevents that"
-            )
+            command = spec.commands["ps" if "ps" in spec.jobs else "worker"]
+            self.say(f"{exposed.words(command)}; TFRUN_ISOLATE=1 before the command prevents that")
         if saved := run_directory.saved_step(spec.directory):
             self.say(f"it goes on from update {saved}, the last that was saved")
         elif self.rows_before:

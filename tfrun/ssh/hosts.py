@@ -20,7 +20,7 @@ import sys
 import tempfile
 
 from tfrun import known_errors
-from tfrun.launch import cluster
+from tfrun.launch import cluster, exposed
 from tfrun.launch.supervisor import LaunchSpec
 from tfrun.launch.task import Task, end_with_parent
 from tfrun.ssh import agent
@@ -171,8 +171,7 @@ def prepare(spec: LaunchSpec, host_of_task: dict[tuple[str, int], Host]) -> Laun
     tasks = make_tasks(spec, host_of_task, answers)
     notes = [
         *plan(host_of_task),
-        "anyone who can reach the ports of these tasks can use them: keep the hosts on a "
-        "network of their own",
+        f"{exposed.words(spec.commands[chief])}: keep the hosts on a network of their own",
     ]
     return dataclasses.replace(spec, tasks=tasks, notes=notes)
 
