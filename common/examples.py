@@ -200,7 +200,7 @@ def lines_above(text):
 def is_measured_before(folder, digest):
     """Returns whether results with this digest are of the script that an example had before."""
     today = example_digest(main_script(folder))
-    return digest != today and digest == MEASURED_BEFORE.get(folder)
+    return digest != today and digest == MEASURED_BEFORE.get(folder, "")
 
 
 def example_digest(path):

@@ -71,9 +71,9 @@ def main():
         if "TF_CONFIG" not in os.environ:  # an operator may have set it
             os.environ["TF_CONFIG"] = json.dumps(tf_config(os.environ))
         config = json.loads(os.environ["TF_CONFIG"])
-        job, index = config["task"]["type"], config["task"]["index"]
-        if job == "ps":  # at all addresses: its own name may not be known yet
-            port = config["cluster"]["ps"][index].rpartition(":")[2]
+        task = config.get("task", {})
+        if task.get("type") == "ps":  # at all addresses: its own name may not be known yet
+            port = config["cluster"]["ps"][task["index"]].rpartition(":")[2]
             os.environ.setdefault("PS_ADDRESS", f"0.0.0.0:{port}")
     except ValueError as error:
         print("kubernetes_launch.py: %s" % error, file=sys.stderr)

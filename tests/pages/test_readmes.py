@@ -113,18 +113,19 @@ def test_foreign_and_outdated_results_are_found(tmp_path):
     assert found["example"] == "HogWild"
     with pytest.raises(examples.ToolError, match="^HogWild's results.json is shown on .*'s page: "):
         readmes.check_provenance(found, launcher)
-    found["example"] = examples.shown(folder)  # as if it were measured here
+    # As if it were measured here.
+    found |= {"example": examples.shown(folder), "digest": examples.example_digest(script)}
     readmes.check_provenance(found, launcher)
     text = script.read_text()
     for old, new, outdated in [
-        ("[flags.learning_rate * d for d in g]", "g", True),
+        ("ps.push(flags.learning_rate * g)", "ps.push(g)", True),
         (
             "STEPS, BATCH_SIZE, LEARNING_RATE = 3000,",
             "STEPS, BATCH_SIZE, LEARNING_RATE = 300,",
             True,
         ),
         ("keras.layers.Dense(128,", "keras.layers.Dense(129,", True),
-        ("# HogWild: push, however late.", "# HogWild: push.", False),
+        ("# HogWild: push, however late", "# HogWild: push", False),
         ("without locks.", "whenever they like.", False),
         ("import time\n", "import time\nimport types\n", False),
         ("OPTIONAL_WAIT_SECONDS = 30", "OPTIONAL_WAIT_SECONDS = 31", False),
@@ -188,7 +189,8 @@ def test_results_of_an_earlier_script_say_so():
         assert examples.is_measured_before(name, digest) == (digest != today)
         assert not examples.is_measured_before(name, today)
         assert not examples.is_measured_before(name, "0" * 16)
-    assert not examples.is_measured_before("DynSGD", examples.MEASURED_BEFORE["HogWild"])
+    for digest in (examples.MEASURED_BEFORE["HogWild"], None):
+        assert not examples.is_measured_before("DynSGD", digest)
     for path in examples.TABLES_BEFORE:
         path = support.ROOT / path
         assert "session script of commit 73228d0e" in readmes.text(path.parent, path.name)
