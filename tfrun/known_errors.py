@@ -134,7 +134,7 @@ group(
         "Use NumPy there, or take an example without a strategy.",
     ),
     (
-        r"To call stateless_call, \w+ must be built",
+        r"To call stateless_call, \w+ must be built|: need at least one array to concatenate",
         "ValueError: To call stateless_call, Sequential must be built",
         "The model does not know the shape of its input.",
         "Begin it with keras.Input(data.x_train.shape[1:]).",
