@@ -21,9 +21,12 @@ client = tf.distribute.experimental.rpc.Client.create("grpc", sys.argv[1], timeo
 age, sizes = client.status().get_value()
 (size,) = [size for name, _, size in json.loads(sizes.numpy()) if name == "w"]
 ones = np.ones(size, "float32")
+count, vector = tf.TensorSpec([], tf.int64), tf.TensorSpec([None], tf.float32)
+answers = {"push_0": [count, count, vector], "set_age": count, "read_file": count}
 before = [part.numpy() for part in client.pull_0(age).get_value()]
 for what, name, arguments in [
     ("an unknown function", "read_file", ["/etc/passwd"]),
+    ("no argument", "push_0", []),
     ("another type", "push_0", [age, ones.astype("float64")]),
     ("another shape", "push_0", [age, ones[1:]]),
     ("too many arguments", "push_0", [age, ones, ones]),
@@ -32,7 +35,7 @@ for what, name, arguments in [
     ("an age to set, from another age", "set_age", [age + 1, np.int64(-1)]),
 ]:
     try:
-        client.call(name, [tf.constant(argument) for argument in arguments]).get_value()
+        client.call(name, list(map(tf.constant, arguments)), answers[name]).get_value()
         print(what, "is taken", flush=True)
     except Exception as error:
         print(what, "is refused:", " ".join(str(error).split())[:300], flush=True)
@@ -121,7 +124,7 @@ def test_what_a_stranger_can_do(tmp_path):
 
         asked = ask(STRANGER, tmp_path, address)
         *tried, last = asked.stdout.splitlines()
-        assert len(tried) == 7 and all(" is refused: " in line for line in tried), asked
+        assert len(tried) == 8 and all(" is refused: " in line for line in tried), asked
         assert last == "unchanged", asked
         asked = ask(SESSION, tmp_path, address)
         assert asked.returncode and "it ran" not in asked.stdout, asked
