@@ -20,6 +20,13 @@ MISTAKES = {
         "the push leaves out a part": [
             ("w.assign_sub(delta)", "w.assign_sub(delta * float(step.variable is not None))")
         ],
+        "the reply is w before the push": [
+            (
+                "        ticket = step.take()",
+                "        old = tf.identity(w.read_value())\n        ticket = step.take()",
+            ),
+            ("return ticket, *pull()", "return ticket, pull()[0], old"),
+        ],
         "the parts change places": [
             (
                 "w = tf.concat([w, *[reply.get_value()[-1] for reply in pending]], 0)",

@@ -14,6 +14,7 @@ import time
 import types
 
 import equations
+import in_process
 import interleaved
 import numpy as np
 import problem
@@ -24,7 +25,7 @@ from common import examples
 ASYNCHRONOUS = [
     script
     for script in equations.compared(equations.INTERLEAVED)
-    if equations.of(script).WORKERS > 1 and examples.has_sessions(script)
+    if equations.of(script).WORKERS > 1
 ]
 SYNCHRONOUS = equations.compared(equations.TOGETHER)
 SYNC = examples.main_script("Synchronous-SGD")
@@ -85,6 +86,8 @@ class Gates:
 
     def of(self, worker):
         """Returns the numbers of the gates on the ps that a worker has passed, in order."""
+        if not hasattr(worker, "session"):  # then all gates are in the functions of the ps
+            return list(dict.fromkeys(self.passed))
         there = [n for n in self.passed if self.graphs[n] is worker.session.graph]
         return [n for n in dict.fromkeys(there) if n in self.shared]
 
@@ -118,16 +121,28 @@ class Gates:
 
 @contextlib.contextmanager
 def gated(script, n, flags, data=None, text=None):
-    """Yields n workers of a script whose graphs have gates, and the gates."""
-    gates = Gates()
-    with contextlib.ExitStack() as stack:
-        with gates.built():
-            flags = problem.command_line(flags)
-            made = interleaved.Workers(script, n, flags, data, text, ps=2)
-        yield stack.enter_context(made), gates
+    """Yields n workers of a script whose graphs have gates, and the gates.
+
+    The functions of a ps are built when they are called first: in the meantime gates are added.
+    """
+    gates, flags = Gates(), problem.command_line(flags)
+    with gates.built(), in_process.workers(script, n, flags, data, text, ps=2) as workers:
+        yield workers, gates
+
+
+def begin(workers):
+    """Lets training begin again, on a ps of either kind."""
+    if hasattr(workers, "begin"):
+        return workers.begin()
+    workers.workers[0].session.run(workers.workers[0].start[0])
+    for worker in workers:
+        worker.session.run(worker.start[1])
 
 
 def step_of(workers):
+    """Returns the count of updates."""
+    if hasattr(workers, "servers"):
+        return int(workers.servers.vector("global_step")[0])
     worker = workers.workers[0]
     return int(worker.session.run(next(v for v in worker.globals if v.op.name == "global_step")))
 
@@ -177,9 +192,7 @@ def meet(script, folder, text=None):
         ways, held_once = [None], False
         while ways:
             way = ways.pop()
-            workers.workers[0].session.run(workers.workers[0].start[0])
-            for worker in workers:
-                worker.session.run(worker.start[1])
+            begin(workers)
             both = workers.parameters(), 2, gradient, problem.LR
             due = {order: file.REFERENCE(*both, **file.FLAGS) for order in [(0, 1), (1, 0)]}
             workers.follow([(what, k) for k in before for what in ("pull", "push")])
@@ -298,7 +311,7 @@ def core(scripts, names):
     return [pytest.param(path, marks=[] if path.stem in names else long) for path in scripts]
 
 
-IN_CORE = ["hogwild_sessions", "downpour", "async_local_sgd", "delay_compensation"]
+IN_CORE = ["hogwild", "hogwild_sessions", "downpour", "async_local_sgd", "delay_compensation"]
 
 
 @pytest.mark.parametrize("script", core(ASYNCHRONOUS, IN_CORE), ids=equations.ids)
@@ -337,6 +350,14 @@ READ_TICKET = """        ticket = tf.identity(step.read_value())
         with tf.control_dependencies([step.assign(ticket + 1)]):
             ticket = tf.identity(ticket)
 """
+COUNT_UP = (
+    "        handle = self.variable.handle\n"
+    "        return tf.raw_ops.ResourceCountUpTo(resource=handle, limit=self.steps, T=tf.int64)\n"
+)
+READ_COUNT = """        ticket = tf.identity(self.variable.read_value())
+        with tf.control_dependencies([self.variable.assign(ticket + 1)]):
+            return tf.identity(ticket)
+"""
 TICKETED = "    with tf.control_dependencies([ticket]):\n"
 LOCK = 'tf.CriticalSection(shared_name="lock").execute(push)'
 OWN_LOCK = LOCK.replace('"lock"', '"lock_%d" % time.monotonic_ns()')
@@ -354,6 +375,13 @@ COMPENSATED = "Further-Algorithms/Delay-Compensation"
 REPORT = ("ticket = lock.execute(report)", "ticket = report()")
 # (an example, the comparison that fails): {the mistake: [(text, what replaces it)]}
 MISTAKES = {
+    ("HogWild", "parameters"): {
+        "w is read and then written": [("w.assign_sub(delta)", "w.assign(w.read_value() - delta)")],
+    },
+    ("HogWild", "steps"): {
+        "the counter is read and then written": [(COUNT_UP, READ_COUNT)],
+        "no end": [("limit=self.steps,", "limit=2**62,")],
+    },
     ("From-TensorFlow-1/HogWild-Sessions", "parameters"): {
         "w is read and then written": [SUB],
         "a push without a ticket": [(TICKETED, TICKETED.replace("ticket", ""))],

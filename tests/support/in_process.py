@@ -18,13 +18,21 @@ class Client:
 
     def __init__(self, functions):
         self.functions = functions
+        self.crossed = []  # the bytes of each vector that went there or came back
 
     def __getattr__(self, name):
         def call(*arguments):
             value = self.functions[name](*arguments)
+            vectors = [t for t in [*arguments, *flat_list(value)] if len(t.shape)]
+            self.crossed += [t.dtype.size * t.shape[0] for t in vectors]
             return types.SimpleNamespace(get_value=lambda: value)
 
         return call
+
+
+def flat_list(value):
+    """Returns what a function has returned as a list: one tensor, or several."""
+    return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
 class Servers:
@@ -53,7 +61,7 @@ class Worker:
     """A worker: it pulls and pushes by the script's own functions."""
 
     def __init__(self, script, servers, k, n, flags, data, sizes, ps):
-        self.script, self.flags, self.rank = script, flags, k
+        self.script, self.tf, self.flags, self.rank = script, script.tf, flags, k
         script.keras.utils.set_random_seed(flags.seed)
         self.model = script.make_model(data)
         self.ps = script.Ps.__new__(script.Ps)
@@ -65,17 +73,21 @@ class Worker:
             self.ps.parts.setdefault(part.vector, []).append(part)
         x, y = (script.tf.constant(part[k::n]) for part in (data.x_train, data.y_train))
         self.gradient = script.gradients(self.model, x, y, flags, k)
+        self.reply = None  # to its last push
 
     def pull(self):
         """What a worker holds between its pull and its push."""
         reply = self.ps.pull()
         return reply.version, reply.w
 
-    def push(self, held=None):
-        """Pushes from what `pull` returned, or pulls now: (loss, ticket, staleness)."""
+    def push(self, held=None, seconds=None):
+        """Pushes from what `pull` returned, or pulls now: (loss, ticket, staleness).
+
+        seconds: has no effect, because nobody here waits for others.
+        """
         version, w_k = held or self.pull()
         loss, reply = self.script.update(self.ps, version, w_k, self.gradient, self.flags)
-        self.last = reply
+        self.reply = reply
         row = self.script.push_row(0.0, 0.0, version, loss, reply, self.flags).numpy()
         return float(loss), int(row[2]) - 1, int(row[6])
 
@@ -92,13 +104,19 @@ class Workers:
         script.keras.utils.set_random_seed(self.flags.seed)
         model = script.make_model(data)
         self.shapes = [tuple(v.shape) for v in model.trainable_variables]
-        sizes = script.sizes_of(model)
+        self.first_values, sizes = script.vectors_of(model), script.sizes_of(model)
         self.servers = Servers(script, self.flags, sizes, ps)
         self.workers = [
             Worker(script, self.servers, k, n, self.flags, data, sizes, ps) for k in range(n)
         ]
-        self.workers[0].ps.age.assign(1)
-        self.workers[0].ps.set_values(script.vectors_of(model))
+        self.begin()
+
+    def begin(self):
+        """Lets training begin, or begin again: no update is counted, and w has its first values."""
+        for name, _, variable in self.servers.saved:
+            if name == "global_step":
+                variable.assign(0)
+        self.workers[0].ps.set_values(self.first_values)
 
     def __enter__(self):
         return self
@@ -123,13 +141,20 @@ class Workers:
         return {"parameters": flat(self.parameters())}
 
     def follow(self, schedule):
-        """Lets them pull and push as the schedule says, [("pull" or "push", k)]; the pushes."""
-        held, pushes = {}, []
+        """Lets them pull and push as the schedule says, [("pull" or "push", k)]; the pushes.
+
+        A pull right after a push of the same worker is the reply to it, as while a script trains.
+        """
+        held, pushes, last = {}, [], None
         for what, k in schedule:
-            if what == "pull":
-                held[k] = self.workers[k].pull()
+            worker = self.workers[k]
+            if what == "push":
+                pushes.append(worker.push(held.pop(k)))
+            elif last == ("push", k):
+                held[k] = worker.reply.version, worker.reply.w
             else:
-                pushes.append(self.workers[k].push(held.pop(k)))
+                held[k] = worker.pull()
+            last = what, k
         return pushes
 
 
