@@ -1,6 +1,7 @@
 """What a ps of the new kind promises: one clock for all parts, refusals, real threads, the end."""
 
 import threading
+import time
 
 import in_process
 import interleaved
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 import support
 from common import examples, references
-from problem import LR, command_line, gradient_on_digits
+from problem import BATCH, LR, command_line, gradient_on_digits
 
 HOGWILD = examples.main_script("HogWild")
 SCRIPTS = [path for path in examples.scripts() if in_process.is_kind(path)]
@@ -54,7 +55,7 @@ def two_parts(script=HOGWILD, text=None, steps=99):
 def test_the_first_part_counts_for_all_when_a_worker_is_late():
     """Delays worker 0 between two parts, by calling them one at a time."""
     with two_parts() as workers:
-        tf, worker = workers.script.tf, workers.workers[0]
+        tf, worker = workers.tf, workers.workers[0]
         first, second = worker.ps.parts["w"]
         move = [tf.ones([part.end - part.begin]) for part in (first, second)]
         before = workers.servers.vector("w")
@@ -68,26 +69,38 @@ def test_the_first_part_counts_for_all_when_a_worker_is_late():
         assert np.abs(workers.servers.vector("w") - before).max() > 0.5
 
 
-def refused(worker, name, arguments, error):
-    """Asserts that a call is refused, and that no part and no count has changed."""
-    before = worker.ps.pull()
-    with pytest.raises(error):
-        worker.ps.clients[0].functions[name](*arguments)
+def refused(worker, name, arguments, part=0):
+    """Asserts that the ps with this part refuses a call, and that no part and no count changes."""
+    before, was_refused = worker.ps.pull(), False
+    errors = worker.tf.errors.InvalidArgumentError, TypeError
+    try:
+        worker.ps.clients[part].functions[f"{name}_{part}"](*arguments)
+    except errors:
+        was_refused = True
     after = worker.ps.pull()
-    assert int(before.version) == int(after.version), "a ticket was taken"
-    np.testing.assert_array_equal(before.w, after.w)
+    counted, moved = int(after.version - before.version), np.abs(after.w - before.w).max()
+    assert counted == 0, f"counted: {counted} updates by a call of {name} that must be refused"
+    assert moved == 0, f"moved: w, by {moved:g}, by a call of {name} that must be refused"
+    assert was_refused, f"refused: not the call of {name} with {arguments}"
 
 
 def check_refusals(text=None):
     with two_parts(text=text) as workers:
-        tf, worker = workers.script.tf, workers.workers[0]
-        age, size = tf.constant(1, tf.int64), worker.ps.parts["w"][0].end
-        wrong = tf.errors.InvalidArgumentError
-        refused(worker, "push_0", [age, tf.ones([size + 1])], wrong)
-        refused(worker, "push_0", [age, tf.ones([1, size])], (wrong, TypeError))
-        refused(worker, "push_0", [age + 1, tf.ones([size])], wrong)
-        refused(worker, "push_0", [age, tf.ones([size], tf.int32)], (wrong, TypeError))
-        refused(worker, "set_w_0", [age - 1, tf.zeros([size])], wrong)
+        tf, worker = workers.tf, workers.workers[0]
+        age, (first, second) = tf.constant(1, tf.int64), worker.ps.parts["w"]
+        size, told = first.end - first.begin, [tf.constant(n, tf.int64) for n in (0, 1)]
+        for other in tf.ones([size + 1]), tf.ones([1]), tf.ones([1, size]), tf.ones([]):
+            refused(worker, "push", [age, other])
+        refused(worker, "push", [age, tf.ones([size], tf.int32)])
+        refused(worker, "push", [age, tf.ones([size]), tf.ones([size])])
+        for other in age + 1, age - 1, -age, tf.constant(1), tf.constant([1, 1], tf.int64):
+            refused(worker, "push", [other, tf.ones([size])])
+        refused(worker, "set_w", [age - 1, tf.zeros([size])])
+        refused(worker, "set_w", [age, tf.zeros([size + 1])])
+        size = second.end - second.begin
+        refused(worker, "push", [age, *told, tf.ones([size + 1])], 1)
+        refused(worker, "push", [age + 1, *told, tf.ones([size])], 1)
+        refused(worker, "push", [age, tf.ones([size])], 1)  # nobody has told it the counts
 
 
 def test_a_wrong_size_type_or_age_takes_no_ticket_and_moves_nothing():
@@ -95,42 +108,53 @@ def test_a_wrong_size_type_or_age_takes_no_ticket_and_moves_nothing():
 
 
 @pytest.mark.parametrize(
-    "old, new",
+    "fails, changes",
     [
-        ("[known, *arguments]", "[known]"),
-        ("[known, *arguments]", "arguments"),
+        ("counted", [("tf.ensure_shape(a, [size] if a.shape.rank else [])", "a")]),
+        ("counted", [("[known, *arguments]", "[known]")]),
+        ("counted", [("tf.equal(age_of_client, age)", "True")]),
+        ("counted", [("tf.equal(age_of_client, age)", "age_of_client >= age")]),
+        ("counted", [("[known, *arguments]", "arguments")]),
     ],
-    ids=["the size is not checked", "the age is not checked"],
+    ids=[
+        "the size is not checked",
+        "the size is checked later",
+        "the age is not checked",
+        "a later age will do",
+        "the age is checked later",
+    ],
 )
-def test_a_call_that_is_not_refused_is_caught(old, new):
-    """Without the check the call takes a ticket, or is not refused at all."""
-    text = examples.replaced(HOGWILD, [(old, new)])
-    if new == "[known]":
-        text = examples.replaced(
-            text, [("tf.ensure_shape(a, [size] if a.shape.rank else [])", "a")]
-        )
-    else:
-        text = examples.replaced(text, [("tf.equal(age_of_client, age)", "True")])
-    with pytest.raises((AssertionError, pytest.fail.Exception, Exception)) as caught:
-        check_refusals(text)
-    assert "DID NOT RAISE" in str(caught.value) or "ticket" in str(caught.value)
+def test_a_call_that_is_not_refused_in_time_is_caught(fails, changes):
+    with support.caught(fails):
+        check_refusals(examples.replaced(HOGWILD, changes))
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
-def test_two_threads_push_at_once(script):
-    """Real threads: each ticket is given once, all steps are made, and w is the sum of pushes."""
-    steps, moved, tickets = 400, 2.0**-12, [[], []]
-    with two_parts(script, steps=steps) as workers:
-        tf, before = workers.script.tf, workers.servers.vector("w")
-        delta = tf.fill([len(before)], moved)
+def check_threads(script=HOGWILD, text=None, steps=400):
+    """The named comparisons of what two threads have done that push whatever the ps gives them.
+
+    Each push moves all numbers by the same, so w says how many updates it has had.
+    """
+    moved, replies = 2.0**-12, [[], []]
+    with two_parts(script, text, steps) as workers:
+        tf, before = workers.tf, workers.servers.vector("w")
+        workers.workers[0].ps.set_values({"w": 0 * before})
+        delta, first = tf.fill([len(before)], moved), workers.workers[0].ps.parts["w"][0].end
+        begin, over = threading.Barrier(2), [False, False]
 
         def push(k):
             ps = workers.workers[k].ps
+            ps.pull()
+            begin.wait(60)
             try:
-                while True:
-                    tickets[k].append(int(ps.push(delta).ticket))
+                while len(replies[k]) <= steps:
+                    reply = ps.push(delta)
+                    replies[k].append([int(reply.ticket), int(reply.version), *ends(reply.w)])
             except tf.errors.OutOfRangeError:
-                pass
+                over[k] = True
+
+        def ends(w):
+            """The fewest and the most updates that the first part of w has had."""
+            return [float(-f(w[:first]) / moved) for f in (tf.reduce_max, tf.reduce_min)]
 
         threads = [threading.Thread(target=push, args=[k]) for k in (0, 1)]
         for thread in threads:
@@ -138,8 +162,173 @@ def test_two_threads_push_at_once(script):
         for thread in threads:
             thread.join(support.patience(60))
         after = workers.servers.vector("w")
-    assert sorted(tickets[0] + tickets[1]) == list(range(steps)), (
-        "a ticket is missing, or was twice"
-    )
-    assert min(map(len, tickets)) > 0, "one thread has made all pushes"
-    np.testing.assert_allclose(before - after, steps * moved, atol=1e-4)
+    made = np.array(replies[0] + replies[1])
+    assert sorted(made[:, 0]) == list(range(steps)), "steps: a ticket is missing, or was twice"
+    assert over == [True, True], "steps: a thread has not heard of the end"
+    assert min(map(len, replies)) > 0, "steps: one thread has made all pushes"
+    apart = np.abs(after + steps * moved).max()
+    assert apart == 0, f"parameters: {apart:g} apart from the sum of all pushes"
+    torn = (made[:, 2] != made[:, 3]).sum()
+    assert torn == 0, f"torn: {torn} replies have numbers of different updates in one part"
+    # Whoever has a ticket has moved w once he gets the reply; the other one may be about to.
+    late = made[:, 1] - made[:, 2]
+    assert late.max() <= 1, f"version: it is {late.max():g} updates ahead of w"
+    assert (made[:, 0] < made[:, 1]).all(), "version: without the worker's own push"
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_two_threads_push_at_once(script):
+    """Real threads: each ticket is given once, all steps are made, and w is the sum of pushes."""
+    check_threads(script)
+
+
+# (the comparison that fails,): {the mistake: [(text, what replaces it)]}
+THREADS = {
+    ("steps",): {
+        "one update too many": [("limit=self.steps,", "limit=self.steps + 1,")],
+        "no end": [("limit=self.steps,", "limit=2**62,")],
+    },
+    ("parameters",): {
+        "every tenth push is lost": [
+            (
+                "w.assign_sub(delta)",
+                'w.assign_sub(delta * tf.cast(ticket % 10 != 0, "float32"))',
+            )
+        ],
+    },
+    ("torn",): {
+        "half of a part moves first": [
+            (
+                "            w.assign_sub(delta)\n",
+                "            w[:9].assign(w[:9] - delta[:9])\n"
+                "            w[9:].assign(w[9:] - delta[9:])\n",
+            ),
+            ("w.read_value()", "tf.concat([w[:9], 0 + w[9:]], 0) - 0 * tf.one_hot(0, tf.size(w))"),
+        ],
+    },
+    ("version",): {
+        "it is read before the push": [
+            (
+                "        ticket = step.take()",
+                "        version = step.read()\n        ticket = step.take()",
+            ),
+            ("return ticket, *pull()", "return ticket, version, pull()[1]"),
+        ],
+    },
+}
+
+
+@pytest.mark.parametrize("fails, changes", support.mistakes(THREADS, core=1))
+def test_a_mistake_in_a_push_is_caught(fails, changes):
+    with support.caught(fails):
+        check_threads(text=examples.replaced(HOGWILD, changes))
+
+
+# Rows ---------------------------------------------------------------------------------------------
+
+SECONDS = 0.4  # of what is late
+
+
+def check_row(script=HOGWILD, changes=(), ps=3):
+    """The named comparisons of a row with what has crossed, and with what was late.
+
+    The update is a graph, as in training; no number of ps divides w.
+    """
+    text, wrong, late = examples.replaced(script, changes), [], {"gradient": 0.0, "push": 0.0}
+    with in_process.Workers(script, 3, command_line({}), text=text, ps=ps) as workers:
+        tf, worker = workers.tf, workers.workers[2]
+        gradient, size = worker.gradient, len(workers.servers.vector("w"))
+        assert size % 2 and size % 3
+
+        def wait(name, value):
+            """Returns the value, after the time by which this is late."""
+            waited = tf.numpy_function(lambda _: time.sleep(late[name]), [value], [])
+            with tf.control_dependencies([waited]):
+                return tf.identity(value)
+
+        def late_gradient(w, number):
+            loss, g = gradient(w, number)
+            return loss, wait("gradient", g)
+
+        def slow(function):
+            return lambda age, *more: function(age, *more[:-1], wait("push", more[-1]))
+
+        for number, functions in enumerate(functions.functions for functions in worker.ps.clients):
+            functions[f"push_{number}"] = slow(functions[f"push_{number}"])
+
+        @tf.function(autograph=False)
+        def update(pull_time, version, w):
+            loss, reply = workers.script.update(worker.ps, version, w, late_gradient, worker.flags)
+            with tf.control_dependencies([reply.w]):
+                end = tf.timestamp()
+            return workers.script.push_row(pull_time, end, version, loss, reply, worker.flags)
+
+        def row():
+            version, w = worker.pull()
+            began = tf.timestamp()
+            return float(began), dict(zip(names, update(began, version, w).numpy()))
+
+        names = workers.script.PUSH.split(",")
+        worker.pull()
+        for client in worker.ps.clients:
+            client.crossed.clear()
+        version, w = worker.pull()
+        update.get_concrete_function(tf.timestamp(), version, w)
+        crossed = sum(sum(client.crossed) for client in worker.ps.clients)
+        pulled = sum(4 * (part.end - part.begin) for part in worker.ps.parts["w"])
+        _, made = row()
+        due = {"bytes": crossed - pulled, "examples": BATCH, "local_steps": 1, "staleness": 0}
+        for name, value in {**due, "global_step": 1}.items():
+            if made[name] != value:
+                wrong.append(f"{name}: {made[name]:g}, not {value}")
+        for name in late:
+            for _ in range(3):  # on a busy machine something else may be late, too
+                late.update(dict.fromkeys(late, 0.0), **{name: SECONDS})
+                began, made = row()
+                waits, took = made["wait_seconds"], made["push_time"] - began
+                times = made["pull_time"] == began and took >= 0.9 * SECONDS
+                found = [] if times else [f"times: {made['pull_time'] - began:g}, {took:g}"]
+                if not (waits >= 0.9 * SECONDS) == (name == "push") or not 0 <= waits <= took:
+                    found.append(f"wait_seconds: {waits:g}, where the {name} is late")
+                if not found:
+                    break
+            wrong += found
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_a_row_says_what_crossed_and_who_waited(script):
+    check_row(script)
+
+
+# (the comparison that fails,): {the mistake: [(text, what replaces it)]}
+ROWS = {
+    ("bytes",): {
+        "those pulled": [("4 * size * (1 + len(vectors))", "4 * size")],
+        "8 bytes a number": [("4 * size * (1", "8 * size * (1")],
+        "those of the first ps": [
+            ("size = parts[0].whole\n", "size = parts[0].whole\n        some = parts[0].end\n"),
+            ("4 * size * (1", "4 * some * (1"),
+        ],
+    },
+    ("wait_seconds",): {
+        "it begins at the pull": [("push_time - reply.ready]", "push_time - pull_time]")],
+        "it is the gradient's time": [("push_time - reply.ready]", "reply.ready - pull_time]")],
+        "it begins before the gradient": [
+            (
+                "        with tf.control_dependencies(vectors):\n            ready",
+                "        if True:\n            ready",
+            )
+        ],
+    },
+    ("times",): {
+        "pull and push are swapped": [("[push_time, pull_time, ", "[pull_time, push_time, ")]
+    },
+    ("examples",): {"one": [("local_steps * flags.batch_size]", "local_steps]")]},
+}
+
+
+@pytest.mark.parametrize("fails, changes", support.mistakes(ROWS, core=0))
+def test_a_mistake_in_a_row_is_caught(fails, changes):
+    with support.caught(fails):
+        check_row(changes=changes)

@@ -97,7 +97,7 @@ class Workers:
 
     def __init__(self, path, n, flags, data=None, text=None, ps=2, largest=None):
         self.script, self.flags = loaded(path, text, flags)
-        script = self.script
+        script, self.tf = self.script, self.script.tf
         if largest:
             script.LARGEST = largest
         data = data or Data(*problem.digits_like())
