@@ -312,7 +312,7 @@ def lines_of_algorithm(path):
                 begin -= 1
             head = lines[node.lineno - 1 : node.body[0].lineno - 1]
             body = "\n".join(lines[begin : node.end_lineno]).lstrip("\n").splitlines()
-            shown_lines += ["", *head, *body] if shown_lines else [*head, *body]
+            shown_lines += ["", "", *head, *body] if shown_lines else [*head, *body]
     if not shown_lines:
         raise ToolError(f"{shown(path)} has no function {' or '.join(ALGORITHM)}")
     return shown_lines
