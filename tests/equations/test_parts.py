@@ -17,7 +17,7 @@ ORDER = "<0 <1 >1 <1 >1 >0 <0 >0 <1 <0 >0 <0 >0 <0 >0 >1 <1 >1 <0 <1 >0 >1 <1 >1
 SCHEDULE = [({"<": "pull", ">": "push"}[what], int(k)) for what, k in ORDER]
 
 
-def compare(text=None, largest=5, ps=2):
+def compare(text=None, largest=2000, ps=2):
     """Asserts that HogWild in many parts is its equation."""
     flags = command_line({})
     with in_process.Workers(HOGWILD, 2, flags, text=text, ps=ps, largest=largest) as workers:
