@@ -264,7 +264,7 @@ def check_facts(path, folder, patch, changes=()):
             "versions": {"tensorflow": script.tf.__version__},
         }
         if hasattr(script, "serve_part"):
-            due["sizes"] = [["w", "float32", 12]]
+            due["sizes"] = [["w", "float64", 12]]
         for name in due | found:
             if found.get(name) != due.get(name) or str(found.get(name)) != str(due.get(name)):
                 wrong.append(f"{name}: {found.get(name)}, not {due.get(name)}")
@@ -281,7 +281,8 @@ def check_facts(path, folder, patch, changes=()):
     assert not wrong, "\n".join(wrong)
 
 
-FOR_TASKS = [path for path in WITH_METRICS if "\n# region: metrics\n" in path.read_text()]
+# Non-Distributed-Setup has no tasks: see test_one_process.py.
+FOR_TASKS = [path for path in WITH_METRICS if examples.kind_of(path) != "single process"]
 
 
 @pytest.mark.parametrize("script", FOR_TASKS, ids=equations.ids)
@@ -389,7 +390,8 @@ def test_a_test_begins_before_it_and_ends_after_it(script, tmp_path, monkeypatch
 
 # Mistakes ----------------------------------------------------------------------------------------
 
-HOGWILD = examples.main_script("From-TensorFlow-1/HogWild-Sessions")
+SESSIONS = examples.main_script("From-TensorFlow-1/HogWild-Sessions")
+HOGWILD = examples.main_script("HogWild")
 EASY = examples.main_script("DOWNPOUR-Easy")
 SYNC = examples.main_script("Synchronous-SGD")
 SUPERVISOR = examples.main_script("From-TensorFlow-1/Distributed-Setup-Sessions")
@@ -403,7 +405,7 @@ COUNT = "local_steps * flags.batch_size, update.loss]"
 TEST_NOW = "metrics.test(time.time(), *session.run([step, *test]))"
 TEST_EAGERLY = "metrics.test(time.time(), metrics.step, *[mean.numpy() for mean in test()])"
 ROWS = {
-    (HOGWILD, "bytes"): {
+    (SESSIONS, "bytes"): {
         "those of the first ps": [(SENT, "for t in update.pulled[:1] + update.pushed[:1])")],
         "those pulled": [(SENT, "for t in update.pulled)")],
         "8 bytes a number": [("* t.dtype.size", "* 8")],
@@ -417,7 +419,7 @@ ROWS = {
             ("Update(pulled, loss, change,", "Update(pulled, loss, change + pulled,")
         ]
     },
-    (HOGWILD, "wait_seconds"): {
+    (SESSIONS, "wait_seconds"): {
         "it begins at the pull": [("pushed - ready]", "pushed - pulled]")],
         "ready and pushed are swapped": [(TIMES, TIMES.replace("ready, pushed", "pushed, ready"))],
         "it is the gradient's time": [("pushed - ready]", "ready - pulled]")],
@@ -425,7 +427,7 @@ ROWS = {
     (SYNC, "wait_seconds"): {
         "it ends at the report": [("version, ticket, go.op)", "version, ticket, ticket.op)")]
     },
-    (HOGWILD, "(times|pull_time)"): {
+    (SESSIONS, "(times|pull_time)"): {
         "pull and push are swapped": [("[pushed, pulled, ", "[pulled, pushed, ")]
     },
     (EASY, "examples"): {
@@ -436,39 +438,61 @@ ROWS = {
 }
 FACTS = {
     (HOGWILD, "tasks"): {
-        "reversed": [("for worker in workers]", "for worker in workers[::-1]]")],
-        "without the chief": [("for worker in workers]", "for worker in workers[1:]]")],
+        "reversed": [("for worker in cluster.workers]", "for worker in cluster.workers[::-1]]")],
     },
-    (HOGWILD, "ps"): {"always 1": [('"ps": ps,', '"ps": min(ps, 1),')]},
+    (HOGWILD, "ps"): {"always 1": [('"ps": len(cluster.ps),', '"ps": min(len(cluster.ps), 1),')]},
     (HOGWILD, "metrics"): {
         "a direction turned": [('f"test_{name}"] = better', 'f"test_{name}"] = "max"')],
-        "more loss is better": [('TEST = {"test_loss": "min"', 'TEST = {"test_loss": "max"')],
     },
-    (HOGWILD, "variables"): {
-        "sizes": [("list(v.shape)]", "[int(np.prod(v.shape))]]")],
-        "in the order of names": [
-            ("for v in parameters]", "for v in sorted(parameters, key=lambda v: v.path)]")
-        ],
+    (HOGWILD, "variables"): {"sizes": [("list(v.shape)]", "[int(np.prod(v.shape))]]")]},
+    (HOGWILD, "sizes"): {
+        "of one variable": [('"sizes": sizes,', '"sizes": [["w", "float64", 5]],')],
     },
     (HOGWILD, "arguments"): {
         "without seed": [('"arguments": vars(flags)', '"arguments": {**vars(flags), "seed": 0}')]
     },
-    (HOGWILD, "versions"): {"Keras's": [("tf.__version__", "keras.__version__")]},
     (HOGWILD, "times"): {
         "begin and end swapped": [
             ("{time.time():.6f},{began:.6f}", "{began:.6f},{time.time():.6f}")
         ]
     },
     (HOGWILD, "means"): {"the other way": [(',,,,,,", *means, sep', ',,,,,,", *means[::-1], sep')]},
+    (SESSIONS, "tasks"): {
+        "reversed": [("for worker in workers]", "for worker in workers[::-1]]")],
+        "without the chief": [("for worker in workers]", "for worker in workers[1:]]")],
+    },
+    (SESSIONS, "ps"): {"always 1": [('"ps": ps,', '"ps": min(ps, 1),')]},
+    (SESSIONS, "metrics"): {
+        "a direction turned": [('f"test_{name}"] = better', 'f"test_{name}"] = "max"')],
+        "more loss is better": [('TEST = {"test_loss": "min"', 'TEST = {"test_loss": "max"')],
+    },
+    (SESSIONS, "variables"): {
+        "sizes": [("list(v.shape)]", "[int(np.prod(v.shape))]]")],
+        "in the order of names": [
+            ("for v in parameters]", "for v in sorted(parameters, key=lambda v: v.path)]")
+        ],
+    },
+    (SESSIONS, "arguments"): {
+        "without seed": [('"arguments": vars(flags)', '"arguments": {**vars(flags), "seed": 0}')]
+    },
+    (SESSIONS, "versions"): {"Keras's": [("tf.__version__", "keras.__version__")]},
+    (SESSIONS, "times"): {
+        "begin and end swapped": [
+            ("{time.time():.6f},{began:.6f}", "{began:.6f},{time.time():.6f}")
+        ]
+    },
+    (SESSIONS, "means"): {
+        "the other way": [(',,,,,,", *means, sep', ',,,,,,", *means[::-1], sep')]
+    },
 }
 RUNS = {
-    (HOGWILD, "times"): {
+    (SESSIONS, "times"): {
         "a begin after the test": [
             (TEST_NOW, "metrics.test(*(lambda m: (time.time(), *m))(session.run([step, *test])))")
         ],
         "an end that is the begin": [("{time.time():.6f},{began", "{began:.6f},{began")],
     },
-    (HOGWILD, "ps"): {"always 1": [("flags, ps)", "flags, 1)")]},
+    (SESSIONS, "ps"): {"always 1": [("flags, ps)", "flags, 1)")]},
     (SUPERVISOR, "ps"): {"always 1": [("flags, len(servers))", "flags, 1)")]},
     (RING, "times"): {
         "a begin after the test": [

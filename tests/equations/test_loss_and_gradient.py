@@ -432,10 +432,11 @@ def check(script, folder, changes=()):
 
 
 # One with each form of the regions that compute gradients.
-HOGWILD = examples.main_script("From-TensorFlow-1/HogWild-Sessions")
+SESSIONS = examples.main_script("From-TensorFlow-1/HogWild-Sessions")
+HOGWILD = examples.main_script("HogWild")
 RING = examples.main_script("Ring-AllReduce")
 COORDINATOR = examples.main_script("Parameter-Server-Strategy")
-CORE = [HOGWILD, RING, PLACES]
+CORE = [HOGWILD, SESSIONS, RING, PLACES]
 
 
 @pytest.mark.parametrize(
@@ -449,6 +450,8 @@ def test_the_loss_and_the_gradient_are_those_of_keras(script, tmp_path):
     check(script, tmp_path)
 
 
+IN_TAPE = "[tf.reduce_mean(loss(tf.gather(y, rows), outputs)), *penalties])\n"
+TAPED = "        return mean, tape.gradient(mean, w)\n"
 MEAN = "        mean = tf.add_n([tf.reduce_mean(loss(tf.gather(y, rows), outputs)), *penalties])\n"
 BOTH = "        return mean, tf.gradients(mean, w)%s\n"
 ALL = "tf.add_n([h[K, m] for m in range(M)] + sum(penalties.values(), [])) / M"
@@ -456,6 +459,23 @@ ONCE = "tf.add_n([h[K, m] for m in range(M)]) / M + tf.add_n(sum(penalties.value
 ENDS = "[outputs, *penalties], [w, h], [d, *[None] * len(penalties)]"
 MISTAKES = {
     (HOGWILD, "losses"): {
+        "the penalty is in the gradient only": [
+            (TAPED, TAPED.replace("mean,", "mean - tf.add_n(penalties),", 1))
+        ],
+        "a class has no weight": [
+            (IN_TAPE, IN_TAPE.replace("loss(", "keras.losses.sparse_categorical_crossentropy("))
+        ],
+        "the masks are those of the mini-batch before": [
+            ("        for v, value in zip(state, after):\n            v.assign(value)\n", "")
+        ],
+    },
+    (HOGWILD, "parameters"): {
+        "the penalty is in the loss only": [
+            (IN_TAPE, IN_TAPE.replace(", *penalties])", "])")),
+            (TAPED, TAPED.replace("mean,", "mean + tf.add_n(penalties),", 1)),
+        ],
+    },
+    (SESSIONS, "losses"): {
         "all have the same masks": [("v + rank if", "v + 0 if")],
         "the penalty is in the gradient only": [
             (BOTH % "", "        return mean - tf.add_n(penalties), tf.gradients(mean, w)\n")
@@ -464,7 +484,7 @@ MISTAKES = {
             (MEAN, MEAN.replace("loss(", "keras.losses.sparse_categorical_crossentropy("))
         ],
     },
-    (HOGWILD, "parameters"): {
+    (SESSIONS, "parameters"): {
         "the penalty is in the loss only": [
             (BOTH % "", "        return mean, tf.gradients(mean - tf.add_n(penalties), w)\n")
         ],

@@ -22,7 +22,7 @@ from tfrun.commands import export
 from tfrun.runs import summary
 from tfrun.runs.data import RunData
 
-SESSIONS = "From-TensorFlow-1/HogWild-Sessions"
+SESSIONS, HOGWILD = "From-TensorFlow-1/HogWild-Sessions", "HogWild"
 
 
 def run(quick, folder, example, changes, *flags, workers=2, ps=1):
@@ -383,23 +383,23 @@ def others(*left_out):
 CHECKS = {  # a check: (its examples in the core tier, more in `all`)
     # One with each form of the region that tests.
     check_test: (
-        [SESSIONS],
-        ["Model-Parallelism", "Collective-AllReduce", "Parameter-Server-Strategy"],
+        [HOGWILD],
+        [SESSIONS, "Model-Parallelism", "Collective-AllReduce", "Parameter-Server-Strategy"],
     ),
-    check_rows: ([SESSIONS], []),
+    check_rows: ([HOGWILD], [SESSIONS]),
     check_pairs: (["Sparse-Embeddings"], []),
     check_calls: (["Collective-AllReduce"], ["Ring-AllReduce"]),
     check_the_last_checkpoint: ([SESSIONS], []),
-    check_going_on: ([SESSIONS], []),
+    check_going_on: ([HOGWILD], [SESSIONS]),
     # DynSGD notes the version and pulls under one lock, which the other one here does not take.
     check_the_version: ([SESSIONS], others("DynSGD")),
     # With elastic averaging no gradient lies between the pull and the push.
     check_the_ticket: ([SESSIONS], others("AEASGD", "AEAMSGD")),
     # Elsewhere the local steps begin at the pull.
     check_the_place: (["AEASGD"], ["AEAMSGD"]),
-    check_losses: ([SESSIONS], []),
+    check_losses: ([HOGWILD], [SESSIONS]),
     check_examples: (["DOWNPOUR-Easy"], ["Multiple-GPUs-Single-Machine", LOCAL_SGD]),
-    check_seeds: ([SESSIONS], ["Ring-AllReduce", "Non-Distributed-Setup"]),
+    check_seeds: ([HOGWILD], [SESSIONS, "Ring-AllReduce", "Non-Distributed-Setup"]),
 }
 
 
@@ -448,13 +448,50 @@ PULL_FIRST = (
         start = [clock + 0, [v.read_value() for v in own]]
 """
 )
+RESTORED = "        for v, value in zip(variables, values):\n"
+FIRST_PARTS = """        begins = [s and f"{s.split()[0]} 0,{v.shape[0]}" for _, s, v in saved]
+        firsts = {**place, "shape_and_slices": begins}
+"""
 # (the check, its example, the comparison that fails): {the mistake: [(text, what replaces it)]}
 CORE_MISTAKES = {
-    (check_rows, SESSIONS, "rows"): {
+    (check_rows, HOGWILD, "rows"): {
         "rows in both": [("x[:-360], y[:-360], x[-360:]", "x[:-300], y[:-300], x[-360:]")]
     },
 }
 MISTAKES = {
+    (check_rows, SESSIONS, "rows"): {
+        "rows in both": [("x[:-360], y[:-360], x[-360:]", "x[:-300], y[:-300], x[-360:]")]
+    },
+    (check_test, HOGWILD, "test_loss"): {
+        "training rows are tested": [
+            ("evaluation(model, x_test, y_test)", "evaluation(model, x, y)")
+        ],
+        "another w is tested": [("*map(float, evaluate(w))", "*map(float, evaluate(0.99 * w))")],
+    },
+    (check_test, HOGWILD, "test_accuracy"): {"the second best counts, too": [SECOND_BEST]},
+    (check_going_on, HOGWILD, "w"): {
+        "the step alone is restored": [
+            (
+                RESTORED,
+                RESTORED.replace("zip", "(pair for pair in zip").replace(
+                    "values):", "values) if len(pair[0].shape) == 0):"
+                ),
+            )
+        ],
+        "each ps restores the first part": [
+            (
+                "prefix=checkpoint, dtypes=dtypes, **place",
+                "prefix=checkpoint, dtypes=dtypes, **firsts",
+            ),
+            ("        dtypes = [v.dtype", FIRST_PARTS + "        dtypes = [v.dtype"),
+        ],
+    },
+    (check_losses, HOGWILD, "losses"): {
+        "a loss of something else": [("row += [loss,", "row += [0.9 * loss,")]
+    },
+    (check_seeds, HOGWILD, "parameters"): {
+        "a seed that changes nothing": [("set_random_seed(flags.seed)", "set_random_seed(0)")]
+    },
     (check_test, SESSIONS, "test_loss"): {
         "training rows are tested": [("local_state" + TEST_ROWS, "local_state, x, y)")]
     },

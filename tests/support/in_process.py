@@ -117,6 +117,10 @@ class Workers:
             if name == "global_step":
                 variable.assign(0)
         self.workers[0].ps.set_values(self.first_values)
+        for k, worker in enumerate(self.workers):
+            for i, v in enumerate(worker.model.non_trainable_variables):
+                value = np.reshape(self.first_values[f"state_{i}"], v.shape)
+                v.assign(value + k if v.name == "seed_generator_state" else value)
 
     def __enter__(self):
         return self
