@@ -38,13 +38,14 @@ def test_w_in_many_parts_is_the_same_algorithm(ps):
     compare(ps=ps)
 
 
-def test_parts_that_overlap_are_caught():
-    """No other test has parts of different sizes: a part one number too far would move twice."""
-    late = [("ends[i], ends[i + 1], size, i % ps)", "ends[i], ends[i + 1], size, (i + 1) % ps)")]
-    compare(text=examples.replaced(HOGWILD, late))  # on other ps: nothing changes
-    swapped = [("pieces = [tf.split(v, [", "pieces = [tf.split(v[::-1], [")]
+def test_the_parts_can_be_on_other_ps():
+    compare(text=examples.replaced(HOGWILD, [("size, i % ps)", "size, (i + 1) % ps)")]))
+
+
+def test_numbers_that_are_cut_in_another_order_are_caught():
+    changes = [("pieces = [tf.split(v, [", "pieces = [tf.split(v[::-1], [")]
     with support.caught("parameters"):
-        compare(text=examples.replaced(HOGWILD, swapped))
+        compare(text=examples.replaced(HOGWILD, changes))
 
 
 def two_parts(script=HOGWILD, text=None, steps=99):
@@ -58,15 +59,19 @@ def test_the_first_part_counts_for_all_when_a_worker_is_late():
         tf, worker = workers.tf, workers.workers[0]
         first, second = worker.ps.parts["w"]
         move = [tf.ones([part.end - part.begin]) for part in (first, second)]
-        before = workers.servers.vector("w")
         ticket, version, _ = worker.ps.ask("push", first, move[0]).get_value()
-        others = [workers.workers[1].push()[1] for _ in range(3)]
+        before = workers.servers.vector("w")
+        others = [workers.workers[1].push()[1:] for _ in range(3)]
+        between = workers.servers.vector("w")
         told = worker.ps.ask("push", second, ticket, version, move[1]).get_value()
-        assert int(ticket) == 0 and others == [1, 2, 3]
-        assert [int(count) for count in told[:2]] == [0, 1], "the second part counts for itself"
-        step = worker.ps.pull().version
-        assert int(step) == 4, f"steps: {int(step)} instead of 4"
-        assert np.abs(workers.servers.vector("w") - before).max() > 0.5
+        moved = between - workers.servers.vector("w")
+        counts = [int(count) for count in told[:2]]
+        assert int(ticket) == 0 and others == [(1, 0), (2, 0), (3, 0)], f"steps: {others}"
+        assert counts == [0, 1], f"steps: the second part counts {counts} for itself"
+        assert int(worker.ps.pull().version) == 4, "steps: not four"
+        assert np.abs(between - before).max() > 0.001, "parameters: the others have moved none"
+        due = np.concatenate([0 * move[0], move[1]])
+        assert np.allclose(moved, due, atol=1e-6), "parameters: not the second part by 1"
 
 
 def refused(worker, name, arguments, part=0):
