@@ -4,7 +4,7 @@ Then the mistakes: each is put into a copy of the script, and a comparison of nu
 must fail. That the mistaken script runs all the same, and ends well, is tested, too.
 
 A script my_algorithm.py, in whatever folder, has a file tests/equations/my_algorithm.py, found by
-its name. hogwild_sessions.py is a model of one, and aeamsgd.py with VARIABLES. Such a file imports
+its name. hogwild.py is a model of one, and aeamsgd.py with VARIABLES. Such a file imports
 nothing of the script, and has:
 
 REFERENCE   the equation in NumPy: a class as those of common/references.py, or one of them. Derive
@@ -196,6 +196,12 @@ def test_the_state_of_the_model_moves_with_each_step(folder):
 
 
 FROZEN = [("list(map(tf.assign, local_state, after))", "[]")]
+
+
+def test_a_state_that_does_not_move_is_caught():
+    moves = "        for v, value in zip(state, after):\n            v.assign(value)\n"
+    with support.caught("moving mean"):
+        compare_state(examples.main_script("HogWild"), [(moves, "")])
 
 
 def test_a_state_that_is_lost_between_local_steps_is_caught():

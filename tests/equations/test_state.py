@@ -29,6 +29,7 @@ COUNTED = support.ROOT / "tests" / "problems" / "counted.py"
 QUICK = dict(tasks=4)  # of the fixture quick
 RATE, STEPS = 0.01, (12, 20)  # a run of 12 updates, which goes on to 20
 FILE_BATCH, PER_EPOCH = 4, 5  # rows in a mini-batch of a file, and such in the file
+HOGWILD = "HogWild/hogwild.py"
 SYNCHRONOUS = "Synchronous-SGD/synchronous_sgd.py"
 RING = "Ring-AllReduce/ring_allreduce.py"
 TOWERS = "Multiple-GPUs-Single-Machine/multiple_gpus_single_machine.py"
@@ -75,7 +76,7 @@ OTHERS = [
     "Further-Algorithms/Local-SGD/local_sgd.py",
     "Further-Algorithms/Sharded-Training/sharded_training.py",
     "From-TensorFlow-1/HogWild-Sessions/hogwild_sessions.py",
-    "HogWild/hogwild.py",
+    HOGWILD,
     "SAGN/sagn.py",
     "Synchronous-SGD/synchronous_sgd_optimizer.py",
 ]
@@ -399,6 +400,10 @@ def test_words_go_on(name, quick, tmp_path):
 
 # {(script, the comparison that fails): {the mistake: [(text, what replaces it)]}}
 MISTAKES = {
+    (HOGWILD, "masks"): {"all have the same": [("value + k if", "value + 0 * k if")]},
+    (HOGWILD, "count"): {
+        "the state does not reach the ps": [("        ps.set_values(state_of(model))\n", "")]
+    },
     (SYNCHRONOUS, "losses"): {"no penalty": [("outputs)), *penalties])", "outputs))])")]},
     (SYNCHRONOUS, "count"): {
         "the state that is tested is not saved": [("map(tf.assign, state, local_state)", "[]")]
