@@ -82,13 +82,3 @@ def test_a_floor_imports_what_is_below_it(floor):
         if name.split(".")[1:2] == [floor]:
             folders = {other.split(".")[1] for other in others - BELOW}
             assert folders <= FLOORS[floor] | {floor}, name
-
-
-def test_lines():
-    """Only the table of errors may be long; the simulator has a limit of its own."""
-    lines = {path: len(path.read_text().splitlines()) for path in TFRUN.rglob("*.py")}
-    del lines[TFRUN / "known_errors.py"]
-    assert max(lines.values()) < 400
-    simulator = [path for path in lines if path.parent.name == "simulate"]
-    assert sum(lines.pop(path) for path in simulator) <= 800
-    assert sum(lines.values()) <= 4297
