@@ -401,7 +401,7 @@ def test_words_go_on(name, quick, tmp_path):
 # {(script, the comparison that fails): {the mistake: [(text, what replaces it)]}}
 MISTAKES = {
     (HOGWILD, "masks"): {"all have the same": [("value + k if", "value + 0 * k if")]},
-    (HOGWILD, "count"): {
+    (HOGWILD, "(count|export)"): {
         "the state does not reach the ps": [("        ps.set_values(state_of(model))\n", "")]
     },
     (SYNCHRONOUS, "losses"): {"no penalty": [("outputs)), *penalties])", "outputs))])")]},
