@@ -474,6 +474,7 @@ def serve_one_age(cluster, address, server, flags):
 
 # region: call
 Reply = collections.namedtuple("Reply", "w version ticket ready bytes")
+Pending = collections.namedtuple("Pending", "get_value")
 
 
 class Ps:
@@ -528,8 +529,15 @@ class Ps:
     def ask(self, name, part, *arguments):
         """Calls the function of a part; what is returned has get_value(), which waits."""
         function = getattr(self.clients[part.ps], f"{name}_{part.index}")
-        with tf.name_scope(f"ps-{part.ps}.{name}"):  # the text of an error has it
-            return function(self.age.read_value(), *arguments)
+        where = f"ps-{part.ps}.{name}"  # the text of an error has it
+        with tf.name_scope(where):
+            pending = function(self.age.read_value(), *arguments)
+
+        def get_value():
+            with tf.name_scope(where):
+                return pending.get_value()
+
+        return Pending(get_value)
 
     def ages(self):
         """Returns the age of each ps."""
