@@ -595,7 +595,7 @@ class Ps:
         paths = [p for p in state.all_model_checkpoint_paths if p != path] if state else []
         names = [os.path.basename(p) for p in [*paths[-4:], path]]
         lines = [f'model_checkpoint_path: "{names[-1]}"']
-        lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
+        lines.extend(f'all_model_checkpoint_paths: "{name}"' for name in names)
         replace_file(f"{folder}/checkpoint", "\n".join(lines) + "\n")
         for old in paths[:-4]:
             for file in glob.glob(f"{glob.escape(old)}.*"):
@@ -805,7 +805,7 @@ def train(cluster, model, data, update, flags):
             if is_first:
                 wait_for_others("start", 0)
                 pulled = pull()
-            saved = metrics.step
+            saved = int(pulled[1])  # after a loss it is less than this worker's last update
             while pulled[1] < flags.steps:
                 pulled = updates(*pulled)
                 if metrics.is_chief and metrics.step >= saved + flags.checkpoint_steps:
@@ -822,7 +822,8 @@ def train(cluster, model, data, update, flags):
     while True:
         try:
             go_on(is_first=lost_at is None)
-            return print("done, the output is in", cluster.folder)
+            print("done, the output is in", cluster.folder)
+            return
         except tf.errors.OpError as error:
             losses = losses + 1 if lost_at == metrics.step else 1
             lost_at = metrics.step

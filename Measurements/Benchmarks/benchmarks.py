@@ -39,8 +39,8 @@ START_UP, IMPORT = "start of HogWild, seconds", "import of TensorFlow, seconds"
 # What leaves rate.json: the updates per second from the barrier "start" to the last update.
 TIMED = [
     (
-        "            saved = metrics.step\n",
-        "            metrics.began = time.monotonic()\n            saved = metrics.step\n",
+        "            saved = int(pulled[1])",
+        "            metrics.began = time.monotonic()\n            saved = int(pulled[1])",
     ),
     (
         '        ps.report("start", k)  #',
