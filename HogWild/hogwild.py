@@ -198,7 +198,7 @@ def wait_until(condition, seconds, what=None):
 # All that knows of tf.distribute.experimental.rpc: another transport can take its place here.
 rpc = tf.distribute.experimental.rpc
 LARGEST = 900_000  # numbers in a message: gRPC refuses one of more than 4 MB
-LOST = (  # of a ps that has ended, or begins anew
+LOST = (  # the errors of a call to a ps that has ended, or begins anew
     tf.errors.UnavailableError,
     tf.errors.InternalError,
     tf.errors.AbortedError,
@@ -209,17 +209,17 @@ LOST = (  # of a ps that has ended, or begins anew
 def check_address(address):
     """Raises OSError where a ps cannot listen at host:port: gRPC would not say so."""
     host, port = address.rsplit(":", 1)
-    found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
-    family, kind, _, _, place = found[0]
-    with socket.socket(family, kind) as client, socket.socket(family, kind) as listener:
-        client.settimeout(5)
-        if client.connect_ex(place) == 0:  # two servers could share the port
-            raise OSError(f"another server listens at {address}")
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # a launcher may hold it
-        try:
-            listener.bind(place)
+    place = host.strip("[]"), int(port)
+    try:
+        socket.create_connection(place, 5).close()
+    except OSError:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:  # with reuse_port, because a launcher may hold the port
+            socket.create_server(place, family=family, reuse_port=True).close()
         except OSError as error:
             raise OSError(f"no server can listen at {address}: {error.strerror}") from None
+    else:
+        raise OSError(f"another server listens at {address}")
 
 
 def listen(address, functions):
@@ -243,7 +243,7 @@ def connect(address, seconds):
 
 
 # region: parts
-Part = collections.namedtuple("Part", "vector index dtype begin end whole ps")
+Part = collections.namedtuple("Part", "vector index dtype begin end slice ps")
 
 
 def state_of(model):
@@ -272,7 +272,8 @@ def layout(sizes, ps):
         count = min(size, ps * -(-size // (ps * LARGEST))) or 1
         ends = [size * i // count for i in range(count + 1)]
         for i in range(count):
-            parts.append(Part(vector, i, dtype, ends[i], ends[i + 1], size, i % ps))
+            place = f"{size} {ends[i]},{ends[i + 1] - ends[i]}"  # of the whole, in a checkpoint
+            parts.append(Part(vector, i, dtype, ends[i], ends[i + 1], place, i % ps))
     return parts
 
 
@@ -322,10 +323,7 @@ def answering(function, signature, age, size=None, clock=None):
 
 
 def serve_part(part, server, age, flags):
-    """Makes a part. Returns {name: function}, and what to save: [(name, slice, variable)].
-
-    Slices of one vector, so that another number of ps can read a checkpoint.
-    """
+    """Makes a part. Returns {name: function}, and what to save: [(name, slice, variable)]."""
     size = part.end - part.begin
     v = tf.Variable(tf.zeros([size], part.dtype))
     functions, saved = {}, {part.vector: v}
@@ -347,120 +345,138 @@ def serve_part(part, server, age, flags):
         saved |= beside
         if clock.variable is not None:
             saved["global_step"] = clock.variable
-    slices = {1: f"{part.whole} {part.begin},{size}", 0: ""}  # by the rank of what is saved
-    return functions, [(name, slices[len(v.shape)], v) for name, v in saved.items()]
+    return functions, [(name, part.slice if v.shape.rank else "", v) for name, v in saved.items()]
 
 
-def functions_for_all(cluster, sizes, age, ranks):
+def functions_for_all(age, next_age, sizes, ranks):
     """Returns {name: function} of what no part has for itself. ranks: {what: those who report}."""
 
     def status():
         return age.read_value(), tf.constant(json.dumps(sizes))
 
-    def set_age(value):
-        return age.assign(value).read_value()
-
-    def report(what, rank):
-        return tf.numpy_function(missing, [what, rank], tf.int64)
-
     def missing(what, rank):
         if rank >= 0:
-            ranks["joined"].add(int(rank))
             ranks[what.decode()].add(int(rank))
+            ranks["joined"].add(int(rank))
         return np.int64(len(ranks["joined"] - ranks[what.decode()]))
-
-    def join():
-        return tf.numpy_function(free_rank, [], tf.int64)
 
     def free_rank():
         ranks["joined"].add(rank := max(ranks["joined"], default=-1) + 1)
         return np.int64(rank)
 
-    return {
-        "status": tf.function(status, []),
-        "set_age": answering(set_age, [COUNT], age),
-        "report": tf.function(report, [tf.TensorSpec([], tf.string), COUNT]),
-        "join": tf.function(join, []),
+    word = tf.TensorSpec([], tf.string)
+    functions = {
+        "status": (status, []),
+        "begin": (lambda new: next_age.assign(new).read_value(), [COUNT]),
+        "report": (lambda *report: tf.numpy_function(missing, report, tf.int64), [word, COUNT]),
+        "join": (lambda: tf.numpy_function(free_rank, [], tf.int64), []),
     }
+    return {name: tf.function(*function, autograph=False) for name, function in functions.items()}
 
 
-def checkpointing(cluster, saved, age):
-    """Restores what is saved from the last checkpoint, if there is one; returns the function save.
-
-    Each ps writes what it has, and the chief makes these files one checkpoint.
-    """
-    names, slices, variables = zip(*saved)
-    place = {"tensor_names": names, "shape_and_slices": slices}
-    if checkpoint := tf.train.latest_checkpoint(cluster.folder):
-        dtypes = [v.dtype for v in variables]
-        values = tf.raw_ops.RestoreV2(prefix=checkpoint, dtypes=dtypes, **place)
-        for v, value in zip(variables, values):
-            v.assign(value)
-
-    def save(step):
-        words = [f"{cluster.folder}/model.ckpt-", tf.strings.as_string(step), "_temp/"]
-        path = tf.strings.join([*words, str(cluster.index)])
-        values = [v.read_value() for v in variables]
-        with tf.control_dependencies([tf.raw_ops.SaveV2(prefix=path, tensors=values, **place)]):
-            return tf.identity(path)
-
-    return answering(save, [COUNT], age)
-
-
-def read_sizes(folder):
-    """Returns the sizes that the chief has written; None before it has."""
-    try:
-        with open(f"{folder}/flags.json") as file:
-            return json.load(file)["sizes"]
-    except (OSError, KeyError):
-        return None
-
-
-def serve(cluster, server, flags):
-    """Serves this ps's parts until all workers are done, or 5 minutes after the first is.
-
-    A ps needs neither data nor model: the chief writes the sizes, and sends the first values.
-    """
-    address = os.getenv("PS_ADDRESS") or cluster.ps[cluster.index]
-    check_address(address)
-    if not read_sizes(cluster.folder):
-        print(f"waits for {cluster.folder}/flags.json, which the chief writes", flush=True)
-    while serve_one_age(cluster, address, server, flags):
-        print("goes back to the last checkpoint", flush=True)
-    print("done", flush=True)
-
-
-def serve_one_age(cluster, address, server, flags):
-    """Does so for one age; returns whether another one has to begin.
-
-    The age is 0 until the chief has seen to it that all ps have values of the same time. Then it
-    is the same number on all, until it is -1: another ps was lost.
-    """
-    wait_until(lambda: read_sizes(cluster.folder), np.inf)
-    sizes, age = read_sizes(cluster.folder), tf.Variable(0, dtype=tf.int64)
+def functions_of_parts(cluster, server, age, sizes, flags):
+    """Returns {name: function} of this ps's parts, which have the values of the last checkpoint."""
     functions, saved = {}, []
-    ranks = {"joined": set(range(len(cluster.workers))), "start": set(), "done": set()}
     for part in layout(sizes, len(cluster.ps)):
         if part.ps == cluster.index:
             more, variables = serve_part(part, server, age, flags)
             functions |= more
             saved += variables
-    functions |= functions_for_all(cluster, sizes, age, ranks)
-    functions["save"] = checkpointing(cluster, saved, age)
-    listening = listen(address, functions)
-    print("listening at", address, flush=True)
+    restore(cluster.folder, saved)
 
-    def begins_anew():
-        # Also if the sizes were those of an earlier run, and the chief has another model now.
-        return age < 0 or age == 0 and read_sizes(cluster.folder) != sizes
+    def save(step):
+        words = [f"{cluster.folder}/model.ckpt-", tf.strings.as_string(step), "_temp/"]
+        path = tf.strings.join([*words, str(cluster.index)])
+        values = [(name, place, v.read_value()) for name, place, v in saved]
+        with tf.control_dependencies([write(path, values)]):
+            return tf.identity(path)
 
-    wait_until(lambda: ranks["done"] or begins_anew(), np.inf)
-    wait_until(
-        lambda: ranks["done"] >= ranks["joined"] or begins_anew(), 10 * OPTIONAL_WAIT_SECONDS
+    return functions | {"save": answering(save, [COUNT], age)}
+
+
+def serve(cluster, server, flags):
+    """Serves this ps's parts until all workers are done, or 5 minutes after the first is.
+
+    A ps has neither data nor model. It waits until the chief begins an age, reads sizes and values
+    from the folder, and listens anew. After the loss of one ps, all of them do so once more.
+    """
+    address = os.getenv("PS_ADDRESS") or cluster.ps[cluster.index]
+    check_address(address)
+    age, next_age = (tf.Variable(0, dtype=tf.int64) for _ in range(2))
+    ranks = {"joined": set(range(len(cluster.workers))), "start": set(), "done": set()}
+    while True:
+        sizes = read_sizes(cluster.folder) if age != 0 else None
+        functions = functions_for_all(age, next_age, sizes, ranks)
+        if sizes:
+            functions |= functions_of_parts(cluster, server, age, sizes, flags)
+        listening = listen(address, functions)
+        print("listening at", address, flush=True)
+        wait_until(lambda: ranks["done"] or next_age != age, np.inf)
+        wait_until(
+            lambda: ranks["done"] >= ranks["joined"] or next_age != age, 10 * OPTIONAL_WAIT_SECONDS
+        )
+        time.sleep(0.2)  # the last reply is on its way
+        del listening
+        if next_age == age:
+            break
+        ranks["done"].clear()
+        age.assign(next_age)
+    print("done", flush=True)
+
+
+# region: checkpoint
+# Of the format of tf.train.Checkpoint. A vector is in slices, so that another number of ps can read
+# it. Each ps writes its own, and the chief makes of all files one checkpoint.
+def write(path, saved):
+    """Writes a file of [(name, slice, values)]."""
+    names, slices, values = zip(*saved)
+    return tf.raw_ops.SaveV2(
+        prefix=path, tensor_names=names, shape_and_slices=slices, tensors=values
     )
-    time.sleep(0.2)  # the last reply is on its way
-    del listening
-    return begins_anew()
+
+
+def restore(folder, saved):
+    """Gives variables their values in the last checkpoint. What it lacks keeps its first value."""
+    found = {name for name, _ in tf.train.list_variables(folder)}
+    names, slices, variables = zip(*[one for one in saved if one[0] in found])
+    values = tf.raw_ops.RestoreV2(
+        prefix=tf.train.latest_checkpoint(folder),
+        tensor_names=names,
+        shape_and_slices=slices,
+        dtypes=[v.dtype for v in variables],
+    )
+    for v, value in zip(variables, values):
+        v.assign(value)
+
+
+def merge(folder, step, written):
+    """Makes a checkpoint of the files that all ps have written. The last five are kept."""
+    path = f"{folder}/model.ckpt-{step}"
+    tf.raw_ops.MergeV2Checkpoints(checkpoint_prefixes=written, destination_prefix=path)
+    state = tf.train.get_checkpoint_state(folder)
+    paths = [p for p in state.all_model_checkpoint_paths if p != path] if state else []
+    names = [os.path.basename(p) for p in [*paths[-4:], path]]
+    lines = [f'model_checkpoint_path: "{names[-1]}"']
+    lines.extend(f'all_model_checkpoint_paths: "{name}"' for name in names)
+    replace_file(f"{folder}/checkpoint", "\n".join(lines) + "\n")
+    for old in paths[:-4]:
+        for file in glob.glob(f"{glob.escape(old)}.*"):
+            os.remove(file)
+    for partial in glob.glob(f"{glob.escape(folder)}/model.ckpt-*_temp"):
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def replace_file(path, text):
+    """Writes a file of which nobody reads a half."""
+    with open(f"{path}.new", "w") as file:
+        file.write(text)
+    os.replace(f"{path}.new", path)
+
+
+def read_sizes(folder):
+    """Returns sizes_of() the model that the chief trains in this folder."""
+    with open(f"{folder}/flags.json") as file:
+        return json.load(file)["sizes"]
 
 
 # region: call
@@ -472,25 +488,17 @@ class Ps:
     """All ps, for a worker: ps.push(v) calls the `push` of each part of w with its part of v."""
 
     def __init__(self, cluster, sizes, seconds=REQUIRED_WAIT_SECONDS):
-        """Waits until all ps serve vectors of these sizes. No call takes longer than `seconds`."""
+        """Waits until all ps listen. No call takes longer than `seconds`."""
         self.cluster, self.sizes, self.seconds = cluster, sizes, seconds
-        self.age = tf.Variable(-1, dtype=tf.int64)  # of all ps, since this worker has joined them
+        self.age = tf.Variable(0, dtype=tf.int64)  # of all ps, once this worker has joined them
         self.parts = {}
         for part in layout(sizes, len(cluster.ps)):
             self.parts.setdefault(part.vector, []).append(part)
-        wait_until(self.has_model, REQUIRED_WAIT_SECONDS, "the ps got another model than this one")
+        self.controls, self.clients = self.connected(), None  # those know functions_for_all()
 
-    def has_model(self):
-        """Connects to all ps; returns whether by now they have this model. Raises ValueError."""
-        self.clients = [connect(address, self.seconds) for address in self.cluster.ps]
-        try:
-            found = [client.status().get_value() for client in self.clients]
-        except LOST:
-            return False
-        sizes = [json.loads(text.numpy()) for _, text in found]
-        if any(age > 0 and size != self.sizes for (age, _), size in zip(found, sizes)):
-            raise ValueError(f"the chief has another model, of {sizes[0]}, not of {self.sizes}")
-        return all(size == self.sizes for size in sizes)
+    def connected(self):
+        """Returns a client of each ps, which knows all functions that it has now."""
+        return [connect(address, self.seconds) for address in self.cluster.ps]
 
     def __getattr__(self, name):
         return functools.partial(self.call, name)
@@ -513,7 +521,7 @@ class Ps:
             pending = [self.ask(name, part, *told, *piece) for part, *piece in others]
         w = tf.concat([w, *[reply.get_value()[-1] for reply in pending]], 0)
         counts = [tf.ensure_shape(count, []) for count in counts]
-        size = parts[0].whole
+        size = parts[-1].end
         w = tf.ensure_shape(w, [size])
         return Reply(w, counts[-1], counts[0], ready, 4 * size * (1 + len(vectors)))
 
@@ -531,39 +539,39 @@ class Ps:
         return Pending(get_value)
 
     def ages(self):
-        """Returns the age of each ps."""
+        """Returns the age of each ps. Raises ValueError if one has another model than this task."""
         ages = []
-        for client, address in zip(self.clients, self.cluster.ps):
+        for client, address in zip(self.controls, self.cluster.ps):
             try:
-                ages.append(int(client.status().get_value()[0]))
+                age, sizes = client.status().get_value()
             except tf.errors.DeadlineExceededError:
                 raise TimeoutError(f"no ps answered at {address} in {self.seconds} s") from None
+            sizes = json.loads(sizes.numpy())
+            if sizes not in (None, self.sizes):
+                raise ValueError(f"the ps have another model: {sizes}, not {self.sizes}")
+            ages.append(int(age))
         return ages
 
     def join(self, first_values=None):
         """Waits until all ps have one age. The chief, who has first_values, sees to it.
 
-        After the loss of one ps all go back to the last checkpoint, or get the first values.
+        An age begins with the last checkpoint, also for a ps that was not lost.
         """
         ages = self.ages()
         if first_values and (0 in ages or len(set(ages)) > 1):
-            for client, age in zip(self.clients, map(np.int64, ages)):
-                if age > 0:
-                    client.set_age(age, np.int64(-1)).get_value()
-            wait_until(lambda: not any(self.ages()), REQUIRED_WAIT_SECONDS, "no ps went back")
-            self.age.assign(0)
             if not tf.train.latest_checkpoint(self.cluster.folder):
-                self.set_values(first_values)
+                self.save_first(first_values)
             now = np.int64(time.time_ns())
-            for client in self.clients:
-                client.set_age(np.int64(0), now).get_value()
+            for client in self.controls:
+                client.begin(now).get_value()
 
         def have_one():
-            ages = self.ages()
-            self.age.assign(ages[0])
-            return ages[0] and len(set(ages)) == 1
+            age, *others = set(self.ages())
+            self.age.assign(age)
+            return age and not others
 
         wait_until(have_one, REQUIRED_WAIT_SECONDS, "the chief made no model")
+        self.clients = self.clients or self.connected()
 
     def set_values(self, vectors):
         """Gives the parts of these vectors their values. vectors: {name: values}."""
@@ -582,33 +590,24 @@ class Ps:
 
     def report(self, what, rank=-1, ps=0):
         """Reports to a ps, unless the rank is -1; returns how many workers have not yet."""
-        return int(self.clients[ps].report(tf.constant(what), np.int64(rank)).get_value())
+        return int(self.controls[ps].report(tf.constant(what), np.int64(rank)).get_value())
+
+    def save_first(self, values):
+        """Makes the first checkpoint, without any ps. values: {vector: values}."""
+        path = f"{self.cluster.folder}/model.ckpt-0_temp/all"
+        saved = [
+            (name, part.slice, values[name][part.begin : part.end])
+            for name, parts in self.parts.items()
+            for part in parts
+        ]
+        write(path, [*saved, ("global_step", "", np.int64(0))])
+        merge(self.cluster.folder, 0, [path])
 
     def save(self, step):
-        """Has each ps write its parts, and makes of them a checkpoint. The last five are kept."""
-        folder, age = self.cluster.folder, self.age.read_value()
-        path = f"{folder}/model.ckpt-{step}"
+        """Makes a checkpoint of what all ps have."""
+        age = self.age.read_value()
         pending = [client.save(age, np.int64(step)) for client in self.clients]
-        written = [reply.get_value() for reply in pending]
-        tf.raw_ops.MergeV2Checkpoints(checkpoint_prefixes=written, destination_prefix=path)
-        state = tf.train.get_checkpoint_state(folder)
-        paths = [p for p in state.all_model_checkpoint_paths if p != path] if state else []
-        names = [os.path.basename(p) for p in [*paths[-4:], path]]
-        lines = [f'model_checkpoint_path: "{names[-1]}"']
-        lines.extend(f'all_model_checkpoint_paths: "{name}"' for name in names)
-        replace_file(f"{folder}/checkpoint", "\n".join(lines) + "\n")
-        for old in paths[:-4]:
-            for file in glob.glob(f"{glob.escape(old)}.*"):
-                os.remove(file)
-        for partial in glob.glob(f"{glob.escape(folder)}/model.ckpt-*_temp"):
-            shutil.rmtree(partial, ignore_errors=True)
-
-
-def replace_file(path, text):
-    """Writes a file of which nobody reads a half."""
-    with open(f"{path}.new", "w") as file:
-        file.write(text)
-    os.replace(f"{path}.new", path)
+        merge(self.cluster.folder, step, [reply.get_value() for reply in pending])
 
 
 # region: network
@@ -748,7 +747,7 @@ def train(cluster, model, data, update, flags):
     first_values = vectors_of(model) if metrics.is_chief else None
     rows, task = slice(k, None, n), cluster.task  # worker k has every n-th row
     if k is None:  # it joins a live run, and has all rows
-        k, rows = int(ps.clients[0].join().get_value()), slice(None)
+        k, rows = int(ps.controls[0].join().get_value()), slice(None)
         task = "worker", k
         print("joins as worker", k, flush=True)
     metrics.begin(*task)
@@ -827,7 +826,8 @@ def train(cluster, model, data, update, flags):
         except tf.errors.OpError as error:
             losses = losses + 1 if lost_at == metrics.step else 1
             lost_at = metrics.step
-            if losses > LOSSES or not (isinstance(error, LOST) or OTHER_AGE in error.message):
+            begins_anew = OTHER_AGE in error.message or "is not registered" in error.message
+            if losses > LOSSES or not (isinstance(error, LOST) or begins_anew):
                 raise
             print("a ps was lost: training goes on from the last checkpoint", flush=True)
 

@@ -262,11 +262,17 @@ group(
         "Look into its log: it is worker 0 where no task has the type chief.",
     ),
     (
-        r"the ps have another model|no ps has the model",
+        r"the ps have another model",
         "ValueError: the ps have another model: [['w', 'float32', 17226]], not [['w', 'float32', "
         "9610]]",
         "This task makes another model than the chief, whose model the ps have.",
         "Start all tasks with the same script, flags, data and OUTPUT_DIR.",
+    ),
+    (
+        r"No such file or directory: '.*flags\.json'|Couldn't find 'checkpoint' file",
+        "FileNotFoundError: [Errno 2] No such file or directory: '/data/run/flags.json'",
+        "A ps does not see what the chief has written: they do not share OUTPUT_DIR.",
+        "Set OUTPUT_DIR of all tasks to one folder that all hosts share.",
     ),
     (
         r"no gradient of|No step was made in",
@@ -282,7 +288,7 @@ group(
         "Look into its log. The same command goes on from the last checkpoint.",
     ),
     (
-        r"no ps answered in|no ps went back",
+        r"no ps answered in",
         "TimeoutError: no ps answered in 120 s",
         "A ps was lost and did not come back, or hangs.",
         "Look into the logs of all ps. The same command goes on from the last checkpoint; "
@@ -292,8 +298,8 @@ group(
         r"(?<!ConnectionError: )ps \d+ (did|does) not answer|no ps answered at"
         r"|(worker|chief) \d+ did not answer",
         "TimeoutError: no ps answered at 127.0.0.1:9 in 120 s",
-        "That task did not start, has failed, or cannot be reached; a ps also waits for the chief.",
-        "Look into its log and the chief's, and at its address in TF_CONFIG and the firewall.",
+        "That task did not start, has failed, or cannot be reached.",
+        "Look into its log, and at its address in TF_CONFIG and the firewall.",
     ),
 )
 

@@ -39,7 +39,7 @@ def test_w_in_many_parts_is_the_same_algorithm(ps):
 
 
 def test_the_parts_can_be_on_other_ps():
-    compare(text=examples.replaced(HOGWILD, [("size, i % ps)", "size, (i + 1) % ps)")]))
+    compare(text=examples.replaced(HOGWILD, [("place, i % ps)", "place, (i + 1) % ps)")]))
 
 
 def test_numbers_that_are_cut_in_another_order_are_caught():
@@ -317,7 +317,7 @@ ROWS = {
         "those pulled": [("4 * size * (1 + len(vectors))", "4 * size")],
         "8 bytes a number": [("4 * size * (1", "8 * size * (1")],
         "those of the first ps": [
-            ("size = parts[0].whole\n", "size = parts[0].whole\n        some = parts[0].end\n"),
+            ("size = parts[-1].end\n", "size = parts[-1].end\n        some = parts[0].end\n"),
             ("4 * size * (1", "4 * some * (1"),
         ],
     },

@@ -22,7 +22,7 @@ age, sizes = client.status().get_value()
 (size,) = [size for name, _, size in json.loads(sizes.numpy()) if name == "w"]
 ones = np.ones(size, "float32")
 count, vector = tf.TensorSpec([], tf.int64), tf.TensorSpec([None], tf.float32)
-answers = {"push_0": [count, count, vector], "set_age": count, "read_file": count}
+answers = {"push_0": [count, count, vector], "begin": count, "save": count, "read_file": count}
 before = [part.numpy() for part in client.pull_0(age).get_value()]
 for what, name, arguments in [
     ("an unknown function", "read_file", ["/etc/passwd"]),
@@ -32,7 +32,7 @@ for what, name, arguments in [
     ("too many arguments", "push_0", [age, ones, ones]),
     ("8 MB", "push_0", [age, np.ones(2**21, "float32")]),
     ("another age", "push_0", [age + 1, ones]),
-    ("an age to set, from another age", "set_age", [age + 1, np.int64(-1)]),
+    ("a checkpoint, at another age", "save", [age + 1, np.int64(7)]),
 ]:
     try:
         client.call(name, list(map(tf.constant, arguments)), answers[name]).get_value()

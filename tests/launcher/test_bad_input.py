@@ -105,12 +105,31 @@ def checkpoint_of(folder, sizes):
     (output / "model.ckpt-3.index").write_bytes(bytes(100))
 
 
-def broken_checkpoint_of_a_ps(folder):
-    """Writes it. Returns the TF_CONFIG of a ps at a free port."""
-    checkpoint_of(folder, [["w", "float32", 9]])
+BEGIN = """
+import sys
+import tensorflow as tf
+client = tf.distribute.experimental.rpc.Client.create("grpc", sys.argv[1], timeout_in_ms=60000)
+client.begin(tf.constant(1, "int64"))
+"""
+
+
+def ps_that_begins(folder):
+    """Returns what tells a ps at a free port to begin, as a chief does, and its TF_CONFIG."""
     with socket.create_server(("127.0.0.1", 0)) as s:
         address = "127.0.0.1:%d" % s.getsockname()[1]
-    return None, {"TF_CONFIG": config({"ps": [address], "worker": ["127.0.0.1:9"]}, "ps")}
+    tasks = {"ps": [address], "worker": ["127.0.0.1:9"]}
+    chief = subprocess.Popen(
+        [sys.executable, "-c", BEGIN, address],
+        env=support.warm_environment(folder / "chief"),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    return chief, {"TF_CONFIG": config(tasks, "ps")}
+
+
+def broken_checkpoint_of_a_ps(folder):
+    checkpoint_of(folder, [["w", "float32", 9]])
+    return ps_that_begins(folder)
 
 
 def checkpoint_of_another_model(folder):
@@ -310,6 +329,9 @@ CASES = {
     ),
     "broken checkpoint of a ps": Case(
         FUNCTIONS, [], "not an sstable", None, broken_checkpoint_of_a_ps
+    ),
+    "a ps in another folder than the chief": Case(
+        FUNCTIONS, [], "/output/flags.json'", None, ps_that_begins
     ),
     "checkpoint of another model": Case(
         FUNCTIONS, [], "checkpoint of another model", config(), checkpoint_of_another_model

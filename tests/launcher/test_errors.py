@@ -132,10 +132,12 @@ ValueError: in user code:
     "ValueError: the ps have another model: [['w', 'float32', 9]], not [['w', 'float32', 8]]": (
         "another model than the chief"
     ),
-    "TimeoutError: no ps has the model of this task in 120 s": "another model than the chief",
     "TimeoutError: no ps answered in 120 s": "did not come back",
-    "TimeoutError: no ps answered at 127.0.0.1:9 in 120 s": "waits for the chief",
-    "TimeoutError: no ps went back in 120 s": "logs of all ps",
+    "TimeoutError: no ps answered at 127.0.0.1:9 in 120 s": "its address in TF_CONFIG",
+    "FileNotFoundError: [Errno 2] No such file or directory: '/data/run/flags.json'": "share OUTPUT",
+    "ValueError: Couldn't find 'checkpoint' file or checkpoints in given directory /data/run": (
+        "share OUTPUT_DIR"
+    ),
     "InvalidArgumentError: assertion failed: [the ps has another age]": "again and again",
     """tensorflow.python.framework.errors_impl.DeadlineExceededError: Graph execution error:
 
