@@ -16,7 +16,7 @@ ALGORITHM_LINES = 60
 BELOW = [
     *("rounds", "aggregation", "beside"),
     "flags",
-    *("tasks", "transport", "parts", "serve", "call", "network", "facts", "train"),
+    *("tasks", "transport", "parts", "serve", "checkpoint", "call", "network", "facts", "train"),
     *("log", "one_process"),
     *("cluster", "servers", "workers", "devices", "peers"),
     *("all_reduce", "ring", "connections", "neighbours", "pairs"),
