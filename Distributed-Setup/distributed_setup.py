@@ -35,8 +35,9 @@ COUNT, VECTOR = tf.TensorSpec([], tf.int64), tf.TensorSpec([None])  # the types 
 def server(w, step, flags):
     """Returns what a ps (parameter server) does for the workers, and variables to save beside w.
 
-    w: a vector, one part of all parameters; each part has its functions. step: the count of all
-    updates, one for all parts. Workers call the functions by name, with the annotated types.
+    A ps calls this once for each part of w that it holds. w: a tf.Variable with the numbers of that
+    part. step: counts all updates, as one for all parts; read() returns their number, take() counts
+    one more. Workers call the functions by name; the annotations are the types that they send.
     """
 
     def pull():
@@ -44,24 +45,24 @@ def server(w, step, flags):
         with tf.control_dependencies([version]):
             return version, w.read_value()
 
-    # Distributed: push what to subtract from w, which lives here. The reply has the new w.
+    # Distributed: subtract from w, which lives here.
     def push(delta: VECTOR):
         ticket = step.take()  # 0 for the first update; after --steps of them an error ends training
         with tf.control_dependencies([ticket]):
             w.assign_sub(delta)
-        return ticket, *pull()  # w after this update
+        return ticket, *pull()  # w after this update: the next pull comes with the push
 
     return {"pull": pull, "push": push}, {}
 
 
 def update(ps, version, w_k, gradient, flags):
-    """Makes one update of the worker. Returns the loss and the reply.
+    """Makes one update on the worker. Returns the loss and the reply.
 
-    ps: calls a function of all parts. w_k: worker k's copy of all parameters, from its last pull or
-    push; version: the count of updates when it was read. gradient(w, number): the loss at w on the
-    mini-batch that this number draws, another one on each worker, and its gradient, like w.
+    ps.push(v) calls `push` of each part of w with its part of v, and joins what they return. w_k:
+    this worker's copy of all parameters; version: how many updates it has. gradient(w, number): the
+    loss at w, and its gradient, on a mini-batch that the number chooses.
     """
-    # Distributed: a gradient at the copy. The reply to the push has the new w.
+    # Distributed: a gradient at the copy, which nobody else updates.
     loss, g = gradient(w_k, version)
     return loss, ps.push(flags.learning_rate * g)
 
@@ -291,7 +292,7 @@ OTHER_AGE = "the ps has another age"
 
 
 class Clock:
-    """The count of updates. The first part of w counts, and with each call tells the others."""
+    """The count of updates. The first part of w counts; workers tell its counts to the others."""
 
     def __init__(self, steps, counts):
         self.steps, self.ticket, self.version = steps, None, None
@@ -406,8 +407,9 @@ def functions_of_parts(cluster, server, age, sizes, flags):
 def serve(cluster, server, flags):
     """Serves this ps's parts until all workers are done, or 5 minutes after the first is.
 
-    A ps has neither data nor model. It waits until the chief begins an age, reads sizes and values
-    from the folder, and listens anew. After the loss of one ps, all of them do so once more.
+    A ps has neither data nor model. It waits until the chief says `begin`, reads sizes and values
+    from the folder, and listens anew. After the loss of one ps, all of them do so once more. The
+    number that came with the last `begin` is the age; calls with an earlier one are refused.
     """
     address = os.getenv("PS_ADDRESS") or cluster.ps[cluster.index]
     check_address(address)

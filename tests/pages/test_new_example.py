@@ -65,7 +65,9 @@ def test_a_new_example_has_no_numbers(few_examples):
     assert re.findall(r"(?m)^## (.+)$", page) == list(readmes.SECTIONS)
     assert readmes.TO_DO in page and new_example.TODO in page and "Previous: [HogWild]" in page
     script = (root / SCRIPT).read_text()
-    assert script.startswith('"""Delay-Compensation: ') and "# Delay-Compensation: push" in script
+    assert (
+        script.startswith('"""Delay-Compensation: ') and "# Delay-Compensation: subtract" in script
+    )
     assert "Differs from:  HogWild: " in script and "# HogWild:" not in script
     assert "\ndef server(w, step, flags):" in script and "\ndef update(ps, " in script
     assert '"$here/../../activate.sh"' in (root / NEW / "run.sh").read_text()

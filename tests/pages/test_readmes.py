@@ -125,7 +125,7 @@ def test_foreign_and_outdated_results_are_found(tmp_path):
             True,
         ),
         ("keras.layers.Dense(128,", "keras.layers.Dense(129,", True),
-        ("# HogWild: push, however late", "# HogWild: push", False),
+        ("# HogWild: subtract, although", "# HogWild: subtract", False),
         ("without locks.", "whenever they like.", False),
         ("import time\n", "import time\nimport types\n", False),
         ("OPTIONAL_WAIT_SECONDS = 30", "OPTIONAL_WAIT_SECONDS = 31", False),
