@@ -33,11 +33,10 @@ COUNT, VECTOR = tf.TensorSpec([], tf.int64), tf.TensorSpec([None])  # the types 
 
 
 def server(w, step, flags):
-    """Returns what a ps (parameter server) does for the workers, and variables to save beside w.
+    """Returns what a ps (parameter server) does with a part of w, and variables to save beside it.
 
-    A ps calls this once for each part of w that it holds. w: a tf.Variable with the numbers of that
-    part. step: counts all updates, as one for all parts; read() returns their number, take() counts
-    one more. Workers call the functions by name; the annotations are the types that they send.
+    w: a tf.Variable, a vector with this part's numbers. step: counts all updates: read() returns
+    how many there were, take() counts one more. Workers call the functions by name.
     """
 
     def pull():

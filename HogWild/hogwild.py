@@ -33,11 +33,10 @@ COUNT, VECTOR = tf.TensorSpec([], tf.int64), tf.TensorSpec([None])  # the types 
 
 
 def server(w, step, flags):
-    """Returns what a ps (parameter server) does for the workers, and variables to save beside w.
+    """Returns what a ps (parameter server) does with a part of w, and variables to save beside it.
 
-    A ps calls this once for each part of w that it holds. w: a tf.Variable with the numbers of that
-    part. step: counts all updates, as one for all parts; read() returns their number, take() counts
-    one more. Workers call the functions by name; the annotations are the types that they send.
+    w: a tf.Variable, a vector with this part's numbers. step: counts all updates: read() returns
+    how many there were, take() counts one more. Workers call the functions by name.
     """
 
     def pull():
@@ -62,8 +61,7 @@ def update(ps, version, w_k, gradient, flags):
     this worker's copy of all parameters; version: how many updates it has. gradient(w, number): the
     loss at w, and its gradient, on a mini-batch that the number and this worker's rank choose.
     """
-    # HogWild: a gradient at the copy. The staleness of this update, reply.ticket - version, is how
-    # many updates others have made since this copy was read.
+    # HogWild: a gradient at the copy. Others make ticket - version updates between pull and push.
     loss, g = gradient(w_k, version)
     return loss, ps.push(flags.learning_rate * g)
 
