@@ -22,7 +22,11 @@ extra() {
             return 1
         fi
         cp "$here/$1.txt" "$place.$$/complete"
-        rm -rf "$place" && mv "$place.$$" "$place"
+        if cmp -s "$here/$1.txt" "$place/complete"; then    # by another run meanwhile, which uses it
+            rm -rf "$place.$$"
+        else
+            rm -rf "$place" && mv "$place.$$" "$place"
+        fi
     fi
     export PYTHONPATH="$place${PYTHONPATH:+:$PYTHONPATH}"
 }

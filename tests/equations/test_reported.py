@@ -448,10 +448,8 @@ PULL_FIRST = (
         start = [clock + 0, [v.read_value() for v in own]]
 """
 )
-RESTORED = "        for v, value in zip(variables, values):\n"
-FIRST_PARTS = """        begins = [s and f"{s.split()[0]} 0,{v.shape[0]}" for _, s, v in saved]
-        firsts = {**place, "shape_and_slices": begins}
-"""
+RESTORED = "    for v, value in zip(variables, values):\n"
+FIRST_PARTS = 'shape_and_slices=[s and f"{s.split()[0]} 0,{v.shape[0]}" for _, s, v in saved],\n'
 # (the check, its example, the comparison that fails): {the mistake: [(text, what replaces it)]}
 CORE_MISTAKES = {
     (check_rows, HOGWILD, "rows"): {
@@ -478,13 +476,7 @@ MISTAKES = {
                 ),
             )
         ],
-        "each ps restores the first part": [
-            (
-                "prefix=checkpoint, dtypes=dtypes, **place",
-                "prefix=checkpoint, dtypes=dtypes, **firsts",
-            ),
-            ("        dtypes = [v.dtype", FIRST_PARTS + "        dtypes = [v.dtype"),
-        ],
+        "each ps restores the first part": [("shape_and_slices=slices,\n", FIRST_PARTS)],
     },
     (check_losses, HOGWILD, "losses"): {
         "a loss of something else": [("row += [loss,", "row += [0.9 * loss,")]
