@@ -420,7 +420,8 @@ def serve(cluster, server, flags):
         if sizes:
             functions |= functions_of_parts(cluster, server, age, sizes, flags)
         listening = listen(address, functions)
-        print("listening at", address, flush=True)
+        if age == 0:
+            print("listening at", address, flush=True)
         wait_until(lambda: ranks["done"] or next_age != age, np.inf)
         wait_until(
             lambda: ranks["done"] >= ranks["joined"] or next_age != age, 10 * OPTIONAL_WAIT_SECONDS
@@ -429,6 +430,8 @@ def serve(cluster, server, flags):
         del listening
         if next_age == age:
             break
+        if age != 0:
+            print("goes back to the last checkpoint", flush=True)
         ranks["done"].clear()
         age.assign(next_age)
     print("done", flush=True)
