@@ -449,11 +449,14 @@ def write(path, saved):
 
 
 def restore(folder, saved):
-    """Gives variables their values in the last checkpoint. What it lacks keeps its first value."""
+    """Gives variables their values in the last checkpoint; the first one has the model alone."""
     found = {name for name, _ in tf.train.list_variables(folder)}
-    names, slices, variables = zip(*[one for one in saved if one[0] in found])
+    checkpoint = tf.train.latest_checkpoint(folder)
+    if checkpoint.endswith("model.ckpt-0"):
+        saved = [one for one in saved if one[0] in found]
+    names, slices, variables = zip(*saved)
     values = tf.raw_ops.RestoreV2(
-        prefix=tf.train.latest_checkpoint(folder),
+        prefix=checkpoint,
         tensor_names=names,
         shape_and_slices=slices,
         dtypes=[v.dtype for v in variables],
@@ -487,9 +490,9 @@ def replace_file(path, text):
 
 
 def read_sizes(folder):
-    """Returns sizes_of() the model that the chief trains in this folder."""
+    """Returns sizes_of() the model that a chief trains in this folder; None if it used sessions."""
     with open(f"{folder}/flags.json") as file:
-        return json.load(file)["sizes"]
+        return json.load(file).get("sizes")
 
 
 # region: call
@@ -579,7 +582,10 @@ class Ps:
                 client.begin(now).get_value()
 
         def have_one():
-            age, *others = set(self.ages())
+            try:
+                age, *others = set(self.ages())
+            except LOST:  # a ps begins just now
+                return False
             self.age.assign(age)
             return age and not others
 
@@ -706,8 +712,9 @@ class Metrics:
                 raise
             except OSError:  # the file system has no locks
                 pass
-            sizes = sizes_of(model)
-            if tf.train.latest_checkpoint(folder) and read_sizes(folder) != sizes:
+            sizes, has_flags = sizes_of(model), os.path.exists(f"{folder}/flags.json")
+            known = read_sizes(folder) if has_flags else None
+            if tf.train.latest_checkpoint(folder) and known != sizes:
                 raise ValueError(f"{folder} has a checkpoint of another model")
             facts = {
                 "example": __doc__.split(":")[0],

@@ -283,7 +283,9 @@ def text(folder, name):
     table = table.rstrip("\n") if in_markdown else f"```\n{table}```"
     if shown(path) in TABLES_BEFORE:
         named = [name for name in MEASURED_BEFORE if re.search(rf"(?<![\w-]){name}\b", table)]
-        table += f"\n\n{' and '.join(named or ['HogWild'])}: {MEASURED_BEFORE_WORDS}."
+        verb = "were" if len(named) > 1 else "was"
+        words = f"{verb} measured with the {MEASURED_BEFORE_WORDS}"
+        table += f"\n\n{' and '.join(named or ['HogWild'])} {words}."
     return table
 
 

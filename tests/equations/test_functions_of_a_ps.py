@@ -1,7 +1,9 @@
 """What a ps of the new kind promises: one clock for all parts, refusals, real threads, the end."""
 
+import json
 import threading
 import time
+import types
 
 import in_process
 import interleaved
@@ -229,6 +231,41 @@ def test_a_mistake_in_a_push_is_caught(fails, changes):
         check_threads(text=examples.replaced(HOGWILD, changes))
 
 
+def test_a_ps_that_begins_while_a_worker_asks_is_not_lost():
+    """Catches a worker that takes the closed port of a ps that begins for the loss of one."""
+    with two_parts() as workers:
+        tf, ps = workers.tf, workers.workers[0].ps
+        nothing, sizes = tf.constant("null"), tf.constant(json.dumps(ps.sizes))
+        answers = iter([(0, nothing)] * 2 + [None] + [(5, sizes)] * 2)
+
+        def get_value():
+            if (answer := next(answers)) is None:
+                raise tf.errors.UnavailableError(None, None, "the port is closed")
+            return answer
+
+        control = types.SimpleNamespace(status=lambda: types.SimpleNamespace(get_value=get_value))
+        ps.controls = [control] * 2
+        ps.join()
+        assert int(ps.age) == 5 and next(answers, "all asked") == "all asked"
+
+
+def test_only_the_first_checkpoint_may_lack_a_variable(tmp_path):
+    """Catches h that silently begins anew where another algorithm's run goes on."""
+    with two_parts() as workers:
+        script, tf, folder = workers.script, workers.tf, str(tmp_path)
+        w, h = (tf.Variable([float(number)] * 3) for number in (1, 2))
+        saved = [("w", "3 0,3", w), ("h", "3 0,3", h)]
+        for step, number in enumerate([7.0, 8.0]):
+            path = f"{folder}/model.ckpt-{step}_temp/all"
+            script.write(path, [("w", "3 0,3", tf.fill([3], number))])
+            script.merge(folder, step, [path])
+            if step == 0:
+                script.restore(folder, saved)
+        assert w.numpy().tolist() == [7.0] * 3 and h.numpy().tolist() == [2.0] * 3
+        with pytest.raises(tf.errors.NotFoundError, match="h not found"):
+            script.restore(folder, saved)
+
+
 # Rows ---------------------------------------------------------------------------------------------
 
 SECONDS = 0.4  # of what is late
@@ -293,7 +330,8 @@ def check_row(script=HOGWILD, changes=(), ps=3):
                 wrong.append(f"{name}: {made[name]:g}, not {value}")
         for name in late:
             for _ in range(3):  # on a busy machine something else may be late, too
-                late.update(dict.fromkeys(late, 0.0), **{name: SECONDS})
+                for each in late:
+                    late[each] = SECONDS if each == name else 0.0
                 began, made = row()
                 waits, took = made["wait_seconds"], made["push_time"] - began
                 times = made["pull_time"] == began and took >= 0.9 * SECONDS

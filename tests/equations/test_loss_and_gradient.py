@@ -162,8 +162,8 @@ def alone(script, text, folder):
     module.keras.utils.set_random_seed(flags.seed)
     data = module.Data(*problem.digits_like())
     model = module.make_model(data)
-    first = expected = [v.numpy() for v in model.trainable_variables]
-    w = tf.Variable(interleaved.flat(first))
+    first = [v.numpy() for v in model.trainable_variables]
+    expected, w = first, tf.Variable(interleaved.flat(first))
     gradient = module.gradients(model, *map(tf.constant, data[:2]), flags, 0)
     make = tf.function(lambda number: module.update(w, number, gradient, flags)[0])
     for number in range(UPDATES):

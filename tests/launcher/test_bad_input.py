@@ -136,6 +136,17 @@ def checkpoint_of_another_model(folder):
     checkpoint_of(folder, [["w", "float32", 9]])
 
 
+def checkpoint_of_sessions(folder):
+    """Writes one as the scripts of TensorFlow 1 did, whose flags.json has no sizes."""
+    checkpoint_of(folder, None)
+    (folder / "output" / "flags.json").write_text("{}")
+
+
+def checkpoint_without_flags(folder):
+    checkpoint_of(folder, None)
+    (folder / "output" / "flags.json").unlink()
+
+
 def broken_checkpoint(folder):
     """Trains 3 steps, and cuts the checkpoint short."""
     trained = run(SINGLE, ["--steps", "3"], folder)
@@ -335,6 +346,12 @@ CASES = {
     ),
     "checkpoint of another model": Case(
         FUNCTIONS, [], "checkpoint of another model", config(), checkpoint_of_another_model
+    ),
+    "checkpoint of sessions": Case(
+        FUNCTIONS, [], "checkpoint of another model", config(), checkpoint_of_sessions
+    ),
+    "checkpoint without flags.json": Case(
+        FUNCTIONS, [], "checkpoint of another model", config(), checkpoint_without_flags
     ),
     "a second chief of a ps with functions": Case(
         FUNCTIONS, [], "BlockingIOError", config(), another_chief
