@@ -120,18 +120,17 @@ def print_placement(model, ps):
     for i in range(ps):
         parts = [part for part in layout(sizes_of(model), ps) if (part.vector, part.ps) == ("w", i)]
         held = [path for part in parts for path in owners[part.begin : part.end]]
-        print(
-            f"ps {i} holds {len(held)} parameters, of {', '.join(dict.fromkeys(held))}", flush=True
-        )
+        names = ", ".join(dict.fromkeys(held))
+        print(f"ps {i} holds {len(held)} parameters, of {names}", flush=True)
 
 
 def main():
     """Runs the task that TF_CONFIG names: a ps serves, a worker trains."""
     flags, cluster = parse_flags(), Cluster()
-    if cluster.job == "ps":  # it needs no data: worker 0 sends it the first values of w
+    if cluster.job == "ps":  # it needs no data: worker 0 saves the first values of w for it
         return serve(cluster, server, flags)
     data = load_data(flags.dataset)
-    keras.utils.set_random_seed(flags.seed)  # all workers make the same model
+    keras.utils.set_random_seed(flags.seed)
     model = make_model(data)
     print_placement(model, len(cluster.ps))
     train(cluster, model, data, update, flags)
@@ -360,9 +359,6 @@ def serve_part(part, server, age, flags):
 def functions_for_all(age, next_age, sizes, ranks):
     """Returns {name: function} of what no part has for itself. ranks: {what: those who report}."""
 
-    def status():
-        return age.read_value(), tf.constant(json.dumps(sizes))
-
     def missing(what, rank):
         if rank >= 0:
             ranks[what.decode()].add(int(rank))
@@ -375,7 +371,7 @@ def functions_for_all(age, next_age, sizes, ranks):
 
     word = tf.TensorSpec([], tf.string)
     functions = {
-        "status": (status, []),
+        "status": (lambda: (age.read_value(), tf.constant(json.dumps(sizes))), []),
         "begin": (lambda new: next_age.assign(new).read_value(), [COUNT]),
         "report": (lambda *report: tf.numpy_function(missing, report, tf.int64), [word, COUNT]),
         "join": (lambda: tf.numpy_function(free_rank, [], tf.int64), []),
@@ -394,8 +390,8 @@ def functions_of_parts(cluster, server, age, sizes, flags):
     restore(cluster.folder, saved)
 
     def save(step):
-        words = [f"{cluster.folder}/model.ckpt-", tf.strings.as_string(step), "_temp/"]
-        path = tf.strings.join([*words, str(cluster.index)])
+        number, file = tf.strings.as_string(step), f"_temp/{cluster.index}"
+        path = tf.strings.join([f"{cluster.folder}/model.ckpt-", number, file])
         values = [(name, place, v.read_value()) for name, place, v in saved]
         with tf.control_dependencies([write(path, values)]):
             return tf.identity(path)
@@ -544,12 +540,10 @@ class Ps:
     def ask(self, name, part, *arguments):
         """Calls the function of a part; what is returned has get_value(), which waits."""
         function = getattr(self.clients[part.ps], f"{name}_{part.index}")
-        where = f"ps-{part.ps}.{name}"  # the text of an error has it
-        with tf.name_scope(where):
-            pending = function(self.age.read_value(), *arguments)
+        pending = function(self.age.read_value(), *arguments)
 
         def get_value():
-            with tf.name_scope(where):
+            with tf.name_scope(f"ps-{part.ps}.{name}"):  # the text of an error has it
                 return pending.get_value()
 
         return Pending(get_value)
@@ -624,8 +618,7 @@ class Ps:
 
     def save(self, step):
         """Makes a checkpoint of what all ps have."""
-        age = self.age.read_value()
-        pending = [client.save(age, np.int64(step)) for client in self.clients]
+        pending = [client.save(self.age.read_value(), np.int64(step)) for client in self.clients]
         merge(self.cluster.folder, step, [reply.get_value() for reply in pending])
 
 
