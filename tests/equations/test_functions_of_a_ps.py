@@ -1,9 +1,11 @@
 """What a ps of the new kind promises: one clock for all parts, refusals, real threads, the end."""
 
 import json
+import os
 import threading
 import time
 import types
+from unittest import mock
 
 import in_process
 import interleaved
@@ -12,6 +14,7 @@ import pytest
 import support
 from common import examples, references
 from problem import BATCH, LR, command_line, gradient_on_digits
+from tfrun.launch import cluster
 
 HOGWILD = examples.main_script("HogWild")
 SCRIPTS = [path for path in examples.scripts() if in_process.is_kind(path)]
@@ -247,6 +250,25 @@ def test_a_ps_that_begins_while_a_worker_asks_is_not_lost():
         ps.controls = [control] * 2
         ps.join()
         assert int(ps.age) == 5 and next(answers, "all asked") == "all asked"
+
+
+def test_the_text_of_an_error_says_which_ps_and_which_function():
+    """By a real server, at a port that the test holds. Catches a text with the numbers alone."""
+    ports, held = cluster.hold_ports(1)
+    address = f"127.0.0.1:{ports[0]}"
+    with mock.patch.dict(os.environ, TF_GRPC_REUSE_PORT="1"), two_parts() as workers:
+        tf, ps = workers.tf, workers.workers[0].ps
+        listening = workers.script.listen(address, workers.servers.functions[1])
+        ps.clients[1] = workers.script.connect(address, 20)
+        ps.age.assign(9)
+        (part,) = [part for part in ps.parts["w"] if part.ps == 1]
+        told = [tf.constant(0, tf.int64)] * 2
+        size = part.end - part.begin
+        push = tf.function(lambda: ps.ask("push", part, *told, tf.ones([size])).get_value())
+        with pytest.raises(tf.errors.InvalidArgumentError, match="ps-1.push") as error:
+            push()
+        assert workers.script.OTHER_AGE in error.value.message
+        del listening
 
 
 def test_only_the_first_checkpoint_may_lack_a_variable(tmp_path):
