@@ -18,6 +18,7 @@ import platform
 import statistics
 import time
 
+import numpy as np
 from common import drivers, examples, pages
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
@@ -43,15 +44,20 @@ def train(example, data, batch, rule, seed, rows):
     warm_up = max(1, WARM_UP_EPOCHS * len(data.x_train) // batch)
     example.keras.utils.set_random_seed(seed)
     model = example.make_model(data)
-    with tf.Graph().as_default():
-        flags.learning_rate = tf.placeholder(tf.float32, [])
-        _, update, test = example.build(model, data, flags)
-        with tf.Session() as session:
-            session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
-            push = session.make_callable(update.push, [flags.learning_rate])
-            for step in range(flags.steps):
-                push(rate_of(rule, batch // BATCHES[0], step, warm_up))
-            return round(1 - float(session.run(test)[1]), 4)
+    x, y, x_test, y_test = map(tf.constant, data)
+    gradient = example.gradients(model, x, y, flags, 0)
+    w = tf.Variable(np.concatenate([np.ravel(v) for v in model.trainable_variables]))
+
+    @tf.function(autograph=False)
+    def step(number, rate):
+        rated = argparse.Namespace(learning_rate=rate)
+        return example.update(w, number, gradient, rated)[0]
+
+    for number in range(flags.steps):
+        rate = rate_of(rule, batch // BATCHES[0], number, warm_up)
+        step(tf.constant(number, tf.int64), tf.constant(rate, tf.float32))
+    _, accuracy = example.evaluation(model, x_test, y_test)(w)
+    return round(1 - float(accuracy), 4)
 
 
 def draw(results, path):
