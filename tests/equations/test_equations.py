@@ -18,7 +18,9 @@ MISTAKES    {"parameters": {"the push adds": [(text of the script, what replaces
 It may have, too:
 VARIABLES   {"velocities": ".*_v"}: what else lasts from push to push, as values() of the reference
             calls it, and the pattern of the whole names of the script's variables for it. They are
-            compared as well. Without it w alone is.
+            compared as well. Without it w alone is. Where a ps has functions: the name of what
+            they save beside w, or a function of what a worker keeps (its update has a `begin`).
+PULLS       True where update() pulls by itself, and does not use the w_k that it is given.
 WORKERS     1 where a single worker pulls and pushes in turn; else two are interleaved.
 PROBLEM     what the script trains on, one of tests/support/problem.py; problem.digits if left out.
 NOT_RUN     the mistakes that the test of whole runs leaves out, because they wait for ever, or
