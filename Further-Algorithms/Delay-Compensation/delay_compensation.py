@@ -372,7 +372,9 @@ def serve_part(part, server, age, next_age, flags):
         saved |= beside
         if clock.is_first:
             saved["global_step"] = clock.variable
-    return functions, [(name, part.slice if v.shape.rank else "", v) for name, v in saved.items()]
+    return functions, [
+        (name, part.slice if v.shape.rank == 1 else "", v) for name, v in saved.items()
+    ]
 
 
 def functions_for_all(age, next_age, sizes, ranks):
