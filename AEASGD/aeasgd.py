@@ -1,8 +1,7 @@
 """AEASGD: workers train on their own parameters; an elastic force ties them to the shared ones.
 
     exchange   E = alpha * (w_k - w);  w <- w + E;  w_k <- w_k - E     alpha = lr * rho
-    T times    w_k <- w_k - lr * g(w_k)     each g on a new mini-batch, the first one at the w_k
-                                            before the exchange
+    T times    w_k <- w_k - lr * g(w_k)     the first g is at the w_k before the exchange
 
 Kind:          parameter server, asynchronous
 Paper:         Zhang, Choromanska, LeCun 2015, Deep Learning with Elastic Averaging SGD
@@ -34,24 +33,23 @@ COUNT, VECTOR = tf.TensorSpec([], tf.int64), tf.TensorSpec([None])  # the types 
 def server(w, step, flags):
     """Returns what a ps (parameter server) does with a part of w, and variables to save beside it.
 
-    w: a tf.Variable, a vector with this part's numbers. step: counts all updates: read() returns
-    how many there were, take() counts one more. Workers call the functions by name.
+    w: this part's vector, a tf.Variable. step.take() counts an update; step.read(): how many so far.
     """
-
-    alpha = flags.learning_rate * flags.rho
+    alpha, lock = flags.learning_rate * flags.rho, tf.CriticalSection()
 
     def pull():
-        version = step.read()  # before w: an update between the two counts as one that w lacks
-        with tf.control_dependencies([version]):
-            return version, w.read_value()
+        return step.read(), w.read_value()
 
     # AEASGD: the force draws w to the w_k of a worker, and that w_k to w.
     def push(w_k: VECTOR):
-        ticket = step.take()  # 0 for the first update; after --steps of them an error ends training
-        with tf.control_dependencies([ticket]):
-            force = alpha * (w_k - w.read_value())
-        with tf.control_dependencies([w.assign_add(force)]):
-            return ticket, step.read(), w_k - force
+        def move():
+            ticket = step.take()  # 0 for the first update; after --steps an error ends training
+            with tf.control_dependencies([ticket]):
+                force = alpha * (w_k - w.read_value())
+            with tf.control_dependencies([w.assign_add(force)]):
+                return ticket, step.read(), w_k - force
+
+        return lock.execute(move)
 
     return {"pull": pull, "push": push}, {}
 
@@ -61,7 +59,7 @@ def update(ps, version, w_k, gradient, flags):
 
     ps.push(v) calls `push` of each part of w with its part of v, and joins what they return. w_k:
     this worker's own parameters; version: how many updates w had at the last push. gradient(w,
-    number): the loss at w, and its gradient, on a mini-batch that the number and this worker choose.
+    number): the loss at w, and its gradient, on a mini-batch that number and worker choose.
     """
     if flags.learning_rate * flags.rho >= 1:
         raise ValueError("--learning-rate times --rho must be below 1, or w runs away")
@@ -71,7 +69,7 @@ def update(ps, version, w_k, gradient, flags):
     with tf.control_dependencies([reply.w]):
         start = [np.int64(0), 0.0, tf.identity(w_k), reply.w]
 
-    # T steps alone, each on a mini-batch of its own. The first gradient is where the force was.
+    # T steps alone, each on a mini-batch of its own; the first gradient is where the force was.
     def local_step(t, _, at, w_k):
         loss, g = gradient(at, version * flags.local_steps + t)
         w_k = w_k - flags.learning_rate * g

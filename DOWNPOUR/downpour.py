@@ -34,10 +34,8 @@ COUNT, VECTOR = tf.TensorSpec([], tf.int64), tf.TensorSpec([None])  # the types 
 def server(w, step, flags):
     """Returns what a ps (parameter server) does with a part of w, and variables to save beside it.
 
-    w: a tf.Variable, a vector with this part's numbers. step: counts all updates: read() returns
-    how many there were, take() counts one more. Workers call the functions by name.
+    w: this part's vector, a tf.Variable. step.take() counts an update; step.read(): how many so far.
     """
-
     h = tf.Variable(tf.fill(w.shape, flags.initial_accumulator))  # Adagrad's; all workers share it
 
     def pull():
@@ -45,7 +43,7 @@ def server(w, step, flags):
         with tf.control_dependencies([version]):
             return version, w.read_value()
 
-    # DOWNPOUR: h <- h + a^2;  w <- w - server_lr * a / sqrt(h). The ps locks both while it moves them.
+    # DOWNPOUR: h <- h + a^2;  w <- w - server_lr * a / sqrt(h), under TensorFlow's lock of w.
     def push(a: VECTOR):
         ticket = step.take()  # 0 for the first update; after --steps of them an error ends training
         with tf.control_dependencies([ticket]):

@@ -34,10 +34,8 @@ COUNT, VECTOR = tf.TensorSpec([], tf.int64), tf.TensorSpec([None])  # the types 
 def server(w, step, flags):
     """Returns what a ps (parameter server) does with a part of w, and variables to save beside it.
 
-    w: a tf.Variable, a vector with this part's numbers. step: counts all updates: read() returns
-    how many there were, take() counts one more. Workers call the functions by name.
+    w: this part's vector, a tf.Variable. step.take() counts an update; step.read(): how many so far.
     """
-
     lock = tf.CriticalSection()  # w and its clock, the count of its updates, are read as one
 
     def read():

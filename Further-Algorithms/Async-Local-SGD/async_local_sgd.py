@@ -1,7 +1,6 @@
 """Async-Local-SGD: the ps has Nesterov's momentum, which moves only at every N-th push.
 
-    pull           w_k <- w
-    T times        w_k <- w_k - lr * g(w_k)                   each g on a new mini-batch
+    pull           w_k <- w;  T times w_k <- w_k - lr * g(w_k), each g on a new mini-batch
     push           d <- (w as pulled) - w_k;  b <- b + d;  w <- w - outer * d / N
     every N-th     u <- beta * u + b / N;  w <- w - outer * beta * u;  b <- 0
 
@@ -35,10 +34,8 @@ COUNT, VECTOR = tf.TensorSpec([], tf.int64), tf.TensorSpec([None])  # the types 
 def server(w, step, flags):
     """Returns what a ps (parameter server) does with a part of w, and variables to save beside it.
 
-    w: a tf.Variable, a vector with this part's numbers. step: counts all updates: read() returns
-    how many there were, take() counts one more. Workers call the functions by name.
+    w: this part's vector, a tf.Variable. step.take() counts an update; step.read(): how many so far.
     """
-
     b, u = tf.Variable(tf.zeros(w.shape)), tf.Variable(tf.zeros(w.shape))
     N, beta, lock = flags.momentum_delay, flags.outer_momentum, tf.CriticalSection()
 
@@ -54,11 +51,10 @@ def server(w, step, flags):
             is_nth = tf.equal((ticket + 1) % N, 0)
             total = b + d
             velocity = tf.where(is_nth, beta * u + total / N, u.read_value())
-            nesterov = tf.where(is_nth, beta * velocity, tf.zeros_like(d))
             with tf.control_dependencies([ticket]):
-                w.assign_sub(flags.outer_rate * (d / N + nesterov))
                 u.assign(velocity)
-                b.assign(tf.where(is_nth, tf.zeros_like(d), total))
+                b.assign(tf.where(is_nth, 0.0, total))
+                w.assign_sub(flags.outer_rate * (d / N + tf.where(is_nth, beta * velocity, 0.0)))
             return ticket, *pull()  # w after this update: the next pull comes with the push
 
         return lock.execute(move)  # no other push comes between
@@ -82,8 +78,7 @@ def update(ps, version, w_k, gradient, flags):
     start = [np.int64(0), 0.0, w_k, tf.zeros_like(w_k)]
     _, loss, _, a = tf.while_loop(lambda t, *_: t < flags.local_steps, local_step, start)
 
-    # Async-Local-SGD: push d, what the steps have subtracted from w as pulled.
-    return loss, ps.push(flags.learning_rate * a)
+    return loss, ps.push(flags.learning_rate * a)  # d: what the steps have subtracted
 
 
 STEPS, BATCH_SIZE, LEARNING_RATE = 2000, 32, 0.1  # the defaults

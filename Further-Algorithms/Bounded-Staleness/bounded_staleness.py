@@ -40,7 +40,6 @@ def server(w, step, flags):
     how many there were, take() counts one more; worker: the rank of the worker that calls. Workers
     call the functions by name; the other parts are asked when the first one has answered.
     """
-
     clocks = Clocks(flags.step_timeout)
 
     def is_too_far(_):
@@ -81,8 +80,7 @@ def update(ps, version, w_k, gradient, flags):
     pulled = ps.pull()
     loss, g = gradient(pulled.w, pulled.version)
     pushed = ps.push(flags.learning_rate * g)
-    both = pulled.bytes + pushed.bytes
-    return loss, pushed._replace(w=pulled.w, pull=pulled, bytes=both)
+    return loss, pushed._replace(w=pulled.w, pull=pulled, bytes=pulled.bytes + pushed.bytes)
 
 
 STEPS, BATCH_SIZE, LEARNING_RATE = 3000, 32, 0.1  # the defaults
@@ -175,7 +173,7 @@ class Clocks:
         return self.table.insert(worker[None], [[clock, tf.timestamp()]])
 
     def enter(self, worker):
-        """Returns an op that sees a worker. One that is new, or did not count, joins the slowest."""
+        """Returns an op that sees a worker. A new one, or one that did not count, joins the slowest."""
         return self.note(worker, tf.maximum(self.table.lookup(worker)[0], self.slowest()))
 
     def count(self, worker):

@@ -39,7 +39,6 @@ def server(w, step, flags):
     how many there were, take() counts one more; worker: the rank of the worker that calls. Workers
     call the functions by name.
     """
-
     lock = tf.CriticalSection()  # w does not move while it is read and then changed
     # Delay-Compensation: {worker: w_k, that is w as it was when this worker pulled it}
     pulled = tf.lookup.experimental.MutableHashTable(tf.int64, w.dtype, tf.zeros(w.shape))

@@ -1,4 +1,4 @@
-"""AEASGD: E = lr * rho * (w_k - w), w <- w + E, w_k <- w_k - E of the worker's own w_k, which lasts;
+"""AEASGD: E = lr * rho * (w_k - w), w <- w + E, w_k <- w_k - E of the worker's own w_k;
 T steps w_k <- w_k - lr * g(w_k), the first with the gradient at the w_k before the force."""
 
 from common.references import Elastic
