@@ -34,7 +34,7 @@ COUNT, VECTOR = tf.TensorSpec([], tf.int64), tf.TensorSpec([None])  # the types 
 def server(w, step, flags):
     """Returns what a ps (parameter server) does with a part of w, and variables to save beside it.
 
-    w: this part's vector, a tf.Variable. step.take() counts an update; step.read(): how many so far.
+    w: this part's vector, a tf.Variable. step.take() counts an update, step.read() tells how many.
     """
     b, u = tf.Variable(tf.zeros(w.shape)), tf.Variable(tf.zeros(w.shape))
     N, beta, lock = flags.momentum_delay, flags.outer_momentum, tf.CriticalSection()

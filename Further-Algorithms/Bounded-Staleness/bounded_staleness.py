@@ -173,7 +173,7 @@ class Clocks:
         return self.table.insert(worker[None], [[clock, tf.timestamp()]])
 
     def enter(self, worker):
-        """Returns an op that sees a worker. A new one, or one that did not count, joins the slowest."""
+        """Returns an op that sees a worker. One that did not count before joins the slowest."""
         return self.note(worker, tf.maximum(self.table.lookup(worker)[0], self.slowest()))
 
     def count(self, worker):

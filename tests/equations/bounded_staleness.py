@@ -6,7 +6,7 @@ from common.references import HogWild
 REFERENCE = HogWild
 FLAGS = {"max_lead": 99}
 DIFFERS = 90  # with the clocks
-PULLS = True
+PULLS = "pull"
 MISTAKES = {
     "parameters": {
         "the push is halved": [("w.assign_sub(delta)", "w.assign_sub(delta / 2)")],

@@ -11,6 +11,7 @@ APPLY = f"""            tf.raw_ops.ResourceApplyAdagrad(
                 {ADAGRAD}
             )
 """
+SGD = "            w.assign_sub(flags.server_lr * a)\n"
 MISTAKES = {
     "accumulators": {
         "the mean": [("return loss, ps.push(a)", "return loss, ps.push(a / flags.local_steps)")],
@@ -24,13 +25,10 @@ MISTAKES = {
         "Adagrad on both sides": [
             (LOCAL, LOCAL.replace("* g,", "* g / tf.sqrt(flags.initial_accumulator + a * a),"))
         ],
-        "plain SGD on the ps": [(APPLY, "            w.assign_sub(flags.server_lr * a)\n")],
+        "plain SGD on the ps": [(APPLY, SGD)],
         "Adagrad with the worker's rate": [("lr=flags.server_lr", "lr=flags.learning_rate")],
         "the sum of all sums instead of their squares": [
-            (
-                APPLY,
-                "            h.assign_add(abs(a))\n            w.assign_sub(flags.server_lr * a / tf.sqrt(h))\n",
-            )
+            (APPLY, "            h.assign_add(abs(a))\n" + SGD.replace("* a", "* a / tf.sqrt(h)"))
         ],
     },
 }

@@ -338,13 +338,7 @@ def test_late_reports_that_meet_make_one_step():
                 raise
 
 
-SUB, ADD = (
-    ("v.assign_sub(d)", "v.assign(v.read_value() - d)"),
-    (
-        "v.assign_add(e)",
-        "v.assign(v.read_value() + e)",
-    ),
-)
+SUB = ("v.assign_sub(d)", "v.assign(v.read_value() - d)")
 TICKET = "        ticket = tf.count_up_to(step, flags.steps)  # its error ends the run\n"
 READ_TICKET = """        ticket = tf.identity(step.read_value())
         with tf.control_dependencies([step.assign(ticket + 1)]):
@@ -359,17 +353,20 @@ READ_COUNT = """        ticket = tf.identity(self.variable.read_value())
             return tf.identity(ticket)
 """
 TICKETED = "    with tf.control_dependencies([ticket]):\n"
-LOCK = 'tf.CriticalSection(shared_name="lock").execute(push)'
-OWN_LOCK = LOCK.replace('"lock"', '"lock_%d" % time.monotonic_ns()')
-SECTION = "lock.execute(functools.partial(push, v, pair))"
-NOW = "missed = flags.compensation * g * g * (v.read_value() - w_k)"
-CLOCK = "clock = clocks[k].assign(tf.maximum(clocks[k] + 1, slowest()))"
-ALL_CLOCKS = """new = tf.maximum(clocks[k] + 1, slowest())
-        clock = clocks.assign(tf.tensor_scatter_nd_update(clocks, [[k]], [new]))"""
-ROWS = (
-    "v.scatter_update(tf.IndexedSlices("
-    "tf.gather(v, change.indices) - change.values, change.indices))"
-)
+LOCKED = "lock.execute(move)"
+OWN_LOCK = "tf.CriticalSection().execute(move)"
+MOVE = "        def move():\n            ticket = step.take()"
+STEP = "flags.learning_rate / (tau + 1) * a"
+ADAGRAD = """            tf.raw_ops.ResourceApplyAdagrad(
+                var=w.handle, accum=h.handle, lr=flags.server_lr, grad=a, use_locking=True
+            )
+"""
+IN_TWO = """            total = h + a * a
+            h.assign(total)
+            w.assign_sub(flags.server_lr * a / tf.sqrt(total))
+"""
+SCATTER = "e.table.scatter_sub(tf.IndexedSlices(change, here))"
+ROWS = "e.table.scatter_update(tf.IndexedSlices(tf.gather(e.table, here) - change, here))"
 DELAYED = "Further-Algorithms/Async-Local-SGD"
 COMPENSATED = "Further-Algorithms/Delay-Compensation"
 REPORT = ("ticket = lock.execute(report)", "ticket = report()")
@@ -390,24 +387,25 @@ MISTAKES = {
         "the counter is read and then written": [(TICKET, READ_TICKET)]
     },
     (DELAYED, "(parameters|velocity)"): {
-        "no lock": [(LOCK, "push()")],
-        "a lock for each worker": [(LOCK, OWN_LOCK)],
+        "no lock": [(LOCKED, "move()")],
+        "a lock for each function": [(LOCKED, OWN_LOCK)],
     },
     (COMPENSATED, "parameters"): {
-        "no lock": [(SECTION, "push(v, pair)")],
+        "no lock": [(LOCKED, "move()")],
         "w is read before the lock is taken": [
-            (SECTION, SECTION.replace("pair)", "pair, v.read_value())")),
-            ("def push(v, pair):", "def push(v, pair, now):"),
-            (NOW, NOW.replace("v.read_value()", "now")),
+            (MOVE, "        now = tf.identity(w.read_value())\n\n" + MOVE),
+            ("late = w.read_value() - pulled", "late = now - pulled"),
         ],
     },
-    ("AEASGD", "parameters"): {"w is read and then written": [ADD]},
-    ("Sparse-Embeddings", "parameters"): {
-        "rows are read and then written": [("v.scatter_sub(change)", ROWS)]
+    ("AEASGD", "parameters"): {"no lock": [(LOCKED, "move()")]},
+    ("DynSGD", "parameters"): {
+        "w is read and then written, without a lock": [
+            (LOCKED, "move()"),
+            (f"w.assign_sub({STEP})", f"w.assign(w.read_value() - {STEP})"),
+        ]
     },
-    ("Further-Algorithms/Bounded-Staleness", "clocks"): {
-        "a push writes all clocks": [(CLOCK, ALL_CLOCKS)]
-    },
+    ("DOWNPOUR", "(accumulators|parameters)"): {"h is read and then written": [(ADAGRAD, IN_TWO)]},
+    ("Sparse-Embeddings", "rows"): {"rows are read and then written": [(SCATTER, ROWS)]},
 }
 TOGETHER = {
     ("SAGN", "steps"): {"no lock": [REPORT]},

@@ -14,7 +14,7 @@ TOGETHER = ["parameter server, synchronous"]
 DEFAULTS = {
     "WORKERS": 2,
     "VARIABLES": {},
-    "PULLS": False,
+    "PULLS": None,
     "PROBLEM": problem.digits,
     "COMPARED_BY": None,
     "NOT_RUN": [],
@@ -48,8 +48,8 @@ def variables(script):
 
 
 def pulls(script):
-    """Returns PULLS of a script's file, False where it has no file."""
-    return of(script).PULLS if path_of(script).exists() else False
+    """Returns PULLS of a script's file, None where it has no file."""
+    return of(script).PULLS if path_of(script).exists() else None
 
 
 def compared(kinds):

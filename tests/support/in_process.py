@@ -5,6 +5,9 @@ through the script's own class Ps: no server, no port. A worker pulls; its push 
 from what it holds, whatever others have pushed in between.
 """
 
+import functools
+import inspect
+import re
 import types
 
 import equations
@@ -48,10 +51,11 @@ class Servers:
         tf = script.tf
         self.age, self.next_age = (tf.Variable(1, dtype=tf.int64) for _ in range(2))
         self.functions, self.saved = [{} for _ in range(ps)], []
+        server = script.server
+        if "ps" in inspect.signature(server).parameters:  # it has a table
+            server = functools.partial(server, ps)
         for part in script.layout(sizes, ps):
-            functions, saved = script.serve_part(
-                part, script.server, self.age, self.next_age, flags
-            )
+            functions, saved = script.serve_part(part, server, self.age, self.next_age, flags)
             self.functions[part.ps] |= functions
             self.saved += saved
 
@@ -63,6 +67,20 @@ class Servers:
                 begin = int(place.split()[1].split(",")[0]) if place else 0
                 found[begin] = np.ravel(variable.numpy())
         return np.concatenate([found[begin] for begin in sorted(found)])
+
+    def tables(self):
+        """Returns tables, of which a ps has every n-th row, and saves them as <name>_<i>_of_<n>."""
+        found = {}
+        for saved, _, variable in self.saved:
+            if match := re.fullmatch(r"(\w+)_(\d+)_of_(\d+)", saved):
+                found.setdefault((match[1], int(match[3])), {})[int(match[2])] = variable.numpy()
+        tables = []
+        for (_, n), parts in found.items():
+            table = np.empty([sum(map(len, parts.values())), parts[0].shape[1]])
+            for i, rows in parts.items():
+                table[i::n] = rows
+            tables.append(table)
+        return tables
 
 
 class Worker:
@@ -96,7 +114,7 @@ class Worker:
             return reply.version, reply.w
 
         def pull_and_stop(*arguments):
-            raise Pulled(self.ps.call("pull", *arguments))
+            raise Pulled(self.ps.call(self.pulls, *arguments))
 
         try:
             self.update(pull_and_stop)
@@ -106,14 +124,17 @@ class Worker:
     def update(self, pull, w_k=None):
         """Makes an update that pulls by this function."""
         version = self.reply.version if self.reply else self.tf.constant(0, self.tf.int64)
-        self.ps.pull = pull
+        setattr(self.ps, self.pulls, pull)
         try:
             return self.script.update(self.ps, version, w_k, self.gradient, self.flags)
         finally:
-            del self.ps.pull
+            delattr(self.ps, self.pulls)
 
-    def push(self, held=None):
-        """Pushes from what `pull` returned, or pulls now: (loss, ticket, staleness)."""
+    def push(self, held=None, seconds=None):
+        """Pushes from what `pull` returned, or pulls now: (loss, ticket, staleness).
+
+        seconds: has no effect; only a session can end a wait.
+        """
         held = held or self.pull()
         if self.pulls:
             version = None  # the reply has it
@@ -149,7 +170,7 @@ class Workers:
             data = data or Data(*problem.digits_like())
             for k in range(n):
                 script.keras.utils.set_random_seed(self.flags.seed)
-                models[k] = script.make_model(data)
+                models[k] = script.make_model(getattr(self.flags, "dimensions", data))
                 x, y = (script.tf.constant(part[k::n]) for part in (data.x_train, data.y_train))
                 gradients[k] = script.gradients(models[k], x, y, self.flags, k)
             self.shapes = [tuple(v.shape) for v in models[0].trainable_variables]
@@ -162,16 +183,16 @@ class Workers:
             Worker(script, self.servers, k, self.flags, sizes, gradients[k], models[k], pulls)
             for k in range(n)
         ]
+        self.empty = [variable.numpy() for *_, variable in self.servers.saved]
         self.begin()
 
     def begin(self):
         """Lets training begin, or begin again: no update is counted, and w has its first values."""
-        for name, _, variable in self.servers.saved:
-            if name == "global_step":
-                variable.assign(0)
+        for (*_, variable), value in zip(self.servers.saved, self.empty):
+            variable.assign(value)
         self.workers[0].ps.set_values(self.first_values)
         for k, worker in enumerate(self.workers):
-            worker.own = None
+            worker.own = worker.reply = None
             for i, v in enumerate(worker.model.non_trainable_variables if worker.model else []):
                 value = np.reshape(self.first_values[f"state_{i}"], v.shape)
                 v.assign(value + k if v.name == "seed_generator_state" else value)
@@ -191,8 +212,8 @@ class Workers:
         return [part.reshape(s) for part, s in zip(np.split(vector, ends[:-1]), self.shapes)]
 
     def parameters(self):
-        """w on the ps, as arrays of the shapes that the variables of the model have."""
-        return self.unpacked(self.servers.vector("w"))
+        """w on the ps, as arrays of the shapes that the variables of the model have; and tables."""
+        return [*self.unpacked(self.servers.vector("w")), *self.servers.tables()]
 
     def values(self):
         """Returns all that lasts, by the names of the references: vectors, as `flat` makes them."""
