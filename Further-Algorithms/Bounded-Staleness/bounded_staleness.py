@@ -7,7 +7,6 @@
 Kind:          parameter server, asynchronous
 Paper:         Ho et al. 2013, More Effective Distributed ML via a Stale Synchronous Parallel
                Parameter Server
-               Li et al. 2014, Scaling Distributed Machine Learning with the Parameter Server
 Differs from:  HogWild: a worker waits before a pull that would leave the slowest too far behind
 Simplified:    a pull gets w as it is; the paper's workers may read older w from a cache
 Run:           bash run.sh
@@ -36,48 +35,49 @@ COUNT, VECTOR = tf.TensorSpec([], tf.int64), tf.TensorSpec([None])  # the types 
 def server(w, step, flags):
     """Returns what a ps (parameter server) does with a part of w, and variables to save beside it.
 
-    w: a tf.Variable, a vector with this part's numbers. step: counts all updates: read() returns
-    how many there were, take() counts one more; worker: the rank of the worker that calls. Workers
-    call the functions by name; the other parts are asked when the first one has answered.
+    w: this part's vector, a tf.Variable. step.take() counts an update, step.read() tells how many;
+    step.worker is the rank of the worker that calls.
     """
     clocks = Clocks(flags.step_timeout)
 
-    def is_too_far(_):
-        return (clocks.lead(step.worker) >= flags.max_lead) & ~step.is_over()
+    # Bounded-Staleness: by how many updates a worker is ahead. At the end nobody needs to wait.
+    def lead():
+        return tf.where(step.read() < flags.steps, clocks.lead(step.worker), 0)
 
-    # Bounded-Staleness: wait, before w is read. The first part does it for all.
     def pull():
-        waited = []
-        if step.is_first:
-            with tf.control_dependencies([clocks.enter(step.worker)]):
-                waited = tf.while_loop(is_too_far, clocks.pause, [0])
-        with tf.control_dependencies(waited):
-            version = step.read()
+        version = step.read()  # before w: an update between the two counts as one that w lacks
         with tf.control_dependencies([version]):
             return version, w.read_value()
 
-    # Bounded-Staleness: HogWild's push, and one more update on this worker's clock.
+    # Bounded-Staleness: HogWild's push, and then one more update on this worker's clock.
     def push(delta: VECTOR):
         ticket = step.take()  # 0 for the first update; after --steps of them an error ends training
         with tf.control_dependencies([ticket]):
             moved = w.assign_sub(delta)
         with tf.control_dependencies([moved]):
-            counted = [clocks.count(step.worker)] if step.is_first else []
-        with tf.control_dependencies(counted):
-            return ticket, step.read()
+            clocks.count(step.worker)
+        return ticket, step.read()
 
-    return {"pull": pull, "push": push}, {}
+    return {"lead": lead, "pull": pull, "push": push}, {}
 
 
 def update(ps, version, w_k, gradient, flags):
     """Makes one update on a worker, while the others make theirs. Returns the loss and the reply.
 
-    ps.push(v) calls `push` of each part of w with its part of v, and joins what they return. w_k:
-    this worker's copy of all parameters; version: how many updates it has. gradient(w, number): the
-    loss at w, and its gradient, on a mini-batch that the number and this worker's rank choose.
+    ps.push(v) calls `push` of each part of w with its part of v, and joins what they return.
+    gradient(w, number): the loss at w, and its gradient, on a mini-batch of this worker.
     """
-    # Bounded-Staleness: this pull waits for the slowest; w_k, from before it, is not used.
-    pulled = ps.pull()
+
+    # Bounded-Staleness: wait while the slowest is too far behind, and only then pull.
+    def look_again(_, seconds):
+        slept = tf.numpy_function(lambda s: time.sleep(s) or s, [seconds], tf.float64)
+        with tf.control_dependencies([slept]):
+            return ps.ask_first("lead"), tf.minimum(2 * seconds, 0.02)
+
+    start = [ps.ask_first("lead"), np.float64(0.0005)]
+    waited = tf.while_loop(lambda lead, _: lead >= flags.max_lead, look_again, start)
+    with tf.control_dependencies(waited):
+        pulled = ps.pull()
     loss, g = gradient(pulled.w, pulled.version)
     pushed = ps.push(flags.learning_rate * g)
     return loss, pushed._replace(w=pulled.w, pull=pulled, bytes=pulled.bytes + pushed.bytes)
@@ -172,22 +172,18 @@ class Clocks:
         """Returns an op that gives a worker this clock, and sees it."""
         return self.table.insert(worker[None], [[clock, tf.timestamp()]])
 
-    def enter(self, worker):
-        """Returns an op that sees a worker. One that did not count before joins the slowest."""
-        return self.note(worker, tf.maximum(self.table.lookup(worker)[0], self.slowest()))
-
     def count(self, worker):
         """Returns an op that notes one more update of a worker."""
         return self.note(worker, self.table.lookup(worker)[0] + 1)
 
     def lead(self, worker):
-        """Returns by how many updates a worker is ahead of the slowest."""
-        return self.table.lookup(worker)[0] - self.slowest()
+        """Returns by how many updates a worker is ahead of the slowest, and sees it.
 
-    def pause(self, times):
-        """Sleeps for a millisecond, and returns how often it has done so."""
-        slept = tf.numpy_function(lambda: time.sleep(0.001) or 1, [], tf.int64)
-        return times + tf.cast(tf.ensure_shape(slept, []), tf.int32)
+        A worker that is new, or did not count for a time, goes on with the slowest.
+        """
+        clock = tf.maximum(self.table.lookup(worker)[0], self.slowest())
+        with tf.control_dependencies([self.note(worker, clock)]):
+            return tf.cast(clock - self.slowest(), tf.int64)
 
 
 # region: flags

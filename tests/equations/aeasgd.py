@@ -26,7 +26,7 @@ MISTAKES = {
         "the force has the wrong sign on the ps": [("w.assign_add(force)", "w.assign_sub(force)")],
         "the force of a fixed w": [("(w_k - w.read_value())", "(w_k - 0 * w.read_value())")],
         "alpha without the rate": [
-            ("alpha = flags.learning_rate * flags.rho", "alpha = 0.1 * flags.rho")
+            ("alpha, lock = flags.learning_rate * flags.rho", "alpha, lock = 0.1 * flags.rho")
         ],
         "the force leaves out a part": [
             ("w.assign_add(force)", "w.assign_add(force * float(step.is_first))")

@@ -38,9 +38,9 @@ MISTAKES = {
     "parameters": {
         "the momentum moves at every push": [(NTH, "tf.equal((ticket + 1) % 1, 0)")],
         "the velocity moves w at every push": [
-            ("tf.where(is_nth, beta * velocity, tf.zeros_like(d))", "beta * velocity")
+            ("tf.where(is_nth, beta * velocity, 0.0)", "beta * velocity")
         ],
-        "a push is not divided by N": [("(d / N + nesterov)", "(d + nesterov)")],
+        "a push is not divided by N": [("(d / N + tf.where", "(d + tf.where")],
         "the count begins one push early": [("(ticket + 1) % N", "ticket % N")],
         "d changes its sign": [("ps.push(flags.learning_rate * a)", "ps.push(-0.1 * a)")],
         "one mini-batch for all T steps": [("flags.local_steps + t)", "flags.local_steps)")],
@@ -49,7 +49,7 @@ MISTAKES = {
         ],
     },
     "buffer": {
-        "the buffer is not emptied": [("tf.where(is_nth, tf.zeros_like(d), total)", "total + 0")],
+        "the buffer is not emptied": [("tf.where(is_nth, 0.0, total)", "total + 0")],
         "each part counts its own pushes": [
             (NTH, "tf.equal((ticket + 1 + int(step.part.index)) % N, 0)")
         ],

@@ -41,7 +41,7 @@ MISTAKES = {
         "the noise has no weight": [("WEIGHT * tf.reduce_mean", "tf.reduce_mean")],
         "a row of the other ps": [(HERE, "return (ids + 1) % self.rows // self.ps")],
         "the rows of the ps come one after the other": [
-            ("return tf.dynamic_stitch(places, [", "return tf.concat([")
+            ("tf.dynamic_stitch(places, [", "(lambda _, rows: tf.concat(rows, 0))(places, [")
         ],
         "the rate of w for the rows": [("flags.row_rate *", "flags.learning_rate *")],
         "the rows that one ps has do not move": [

@@ -49,13 +49,13 @@ class Servers:
 
     def __init__(self, script, flags, sizes, ps):
         tf = script.tf
-        self.age, self.next_age = (tf.Variable(1, dtype=tf.int64) for _ in range(2))
+        self.age = tf.Variable(1, dtype=tf.int64)
         self.functions, self.saved = [{} for _ in range(ps)], []
         server = script.server
         if "ps" in inspect.signature(server).parameters:  # it has a table
             server = functools.partial(server, ps)
         for part in script.layout(sizes, ps):
-            functions, saved = script.serve_part(part, server, self.age, self.next_age, flags)
+            functions, saved = script.serve_part(part, server, self.age, flags)
             self.functions[part.ps] |= functions
             self.saved += saved
 
