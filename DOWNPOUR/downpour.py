@@ -297,9 +297,8 @@ OTHER_AGE, HEADER = "the ps has another age", tf.TensorSpec([None], tf.int64)
 class Clock:
     """The count of updates. The first part of w counts; workers tell its counts to the others."""
 
-    def __init__(self, part, steps, next_age):
+    def __init__(self, part, steps):
         self.part, self.is_first, self.steps = part, part.index == 0, steps
-        self.age, self.next_age = next_age.read_value(), next_age
         self.variable = tf.Variable(0, dtype=tf.int64) if self.is_first else None
         self.worker = self.ticket = self.version = None  # of a call, while it is traced
 
@@ -316,10 +315,6 @@ class Clock:
             return self.ticket
         handle = self.variable.handle
         return tf.raw_ops.ResourceCountUpTo(resource=handle, limit=self.steps, T=tf.int64)
-
-    def is_over(self):
-        """Returns whether nobody needs to wait: all updates are made, or the ps begins anew."""
-        return (self.read() >= self.steps) | (self.next_age.read_value() != self.age)
 
 
 def answering(function, signature, age, size=None, clock=None):
@@ -345,7 +340,7 @@ def answering(function, signature, age, size=None, clock=None):
     return tf.function(answer, [HEADER, *signature], autograph=False)
 
 
-def serve_part(part, server, age, next_age, flags):
+def serve_part(part, server, age, flags):
     """Makes a part. Returns {name: function}, and what to save: [(name, slice, variable)]."""
     size = part.end - part.begin
     v = tf.Variable(tf.zeros([size], part.dtype))
@@ -359,7 +354,7 @@ def serve_part(part, server, age, next_age, flags):
         name = f"{name}_{part.vector}_{part.index}"
         functions[name] = answering(function, signature, age, size)
     if part.vector == "w":
-        clock = Clock(part, flags.steps, next_age)
+        clock = Clock(part, flags.steps)
         answers, beside = server(v, clock, flags)
         for name, function in answers.items():
             signature = function.__annotations__.values()
@@ -396,12 +391,12 @@ def functions_for_all(age, next_age, sizes, ranks):
     return {name: tf.function(*function, autograph=False) for name, function in functions.items()}
 
 
-def functions_of_parts(cluster, server, age, next_age, sizes, flags):
+def functions_of_parts(cluster, server, age, sizes, flags):
     """Returns {name: function} of this ps's parts, which have the values of the last checkpoint."""
     functions, saved = {}, []
     for part in layout(sizes, len(cluster.ps)):
         if part.ps == cluster.index:
-            more, variables = serve_part(part, server, age, next_age, flags)
+            more, variables = serve_part(part, server, age, flags)
             functions |= more
             saved += variables
     restore(cluster.folder, saved)
@@ -431,7 +426,7 @@ def serve(cluster, server, flags):
         sizes = read_sizes(cluster.folder) if age != 0 else None
         functions = functions_for_all(age, next_age, sizes, ranks)
         if sizes:
-            functions |= functions_of_parts(cluster, server, age, next_age, sizes, flags)
+            functions |= functions_of_parts(cluster, server, age, sizes, flags)
         listening = listen(address, functions)
         if age == 0:
             print("listening at", address, flush=True)
@@ -581,6 +576,10 @@ class Ps:
                 return pending.get_value()
 
         return Pending(get_value)
+
+    def ask_first(self, name):
+        """Calls a function of the first part alone, and returns its count."""
+        return tf.ensure_shape(self.ask(name, self.parts["w"][0]).get_value(), [])
 
     def header(self, ticket=0, version=0):
         """Returns what answering() wants first in a message."""
