@@ -612,13 +612,15 @@ BOUNDS = {
     (check_the_idle, "too far"): {
         "the time of an update is not noted": [("[[clock, tf.timestamp()]]", "[[clock, 0.0]]")]
     },
-    (check_the_idle, "clocks"): {
+    (check_the_idle, "(too far|clocks)"): {
         "it goes on with the fastest": [
             (
                 "tf.maximum(self.table.lookup(worker)[0], self.slowest())",
                 "tf.maximum(tf.reduce_max(self.table.export()[1][:, 0]), 0)",
             )
         ],
+    },
+    (check_the_idle, "clocks"): {
         "it goes on from its old clock": [
             (
                 "tf.maximum(self.table.lookup(worker)[0], self.slowest())",
