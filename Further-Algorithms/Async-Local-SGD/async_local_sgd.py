@@ -51,11 +51,12 @@ def server(w, step, flags):
             is_nth = tf.equal((ticket + 1) % N, 0)
             total = b + d
             velocity = tf.where(is_nth, beta * u + total / N, u.read_value())
+            nesterov = tf.where(is_nth, beta * velocity, 0.0)
             with tf.control_dependencies([ticket]):
-                u.assign(velocity)
-                b.assign(tf.where(is_nth, 0.0, total))
-                w.assign_sub(flags.outer_rate * (d / N + tf.where(is_nth, beta * velocity, 0.0)))
-            return ticket, *pull()  # w after this update: the next pull comes with the push
+                moved = [u.assign(velocity), b.assign(tf.where(is_nth, 0.0, total))]
+                moved.append(w.assign_sub(flags.outer_rate * (d / N + nesterov)))
+            with tf.control_dependencies(moved):
+                return ticket, *pull()  # w after this update: the next pull comes with the push
 
         return lock.execute(move)  # no other push comes between
 

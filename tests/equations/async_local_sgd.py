@@ -40,7 +40,7 @@ MISTAKES = {
         "the velocity moves w at every push": [
             ("tf.where(is_nth, beta * velocity, 0.0)", "beta * velocity")
         ],
-        "a push is not divided by N": [("(d / N + tf.where", "(d + tf.where")],
+        "a push is not divided by N": [("(d / N + nesterov)", "(d + nesterov)")],
         "the count begins one push early": [("(ticket + 1) % N", "ticket % N")],
         "d changes its sign": [("ps.push(flags.learning_rate * a)", "ps.push(-0.1 * a)")],
         "one mini-batch for all T steps": [("flags.local_steps + t)", "flags.local_steps)")],

@@ -295,24 +295,23 @@ def check_going_on(script, folder, changes=()):
             v.assign(value)
         losses.append([second.workers[0].push()[:2] for _ in range(7)])
         found = second.values()
-    apart = np.abs(np.subtract(*losses)).max()
-    assert apart < 1e-5, f"losses: {apart:g} apart"
-    for name, values in due.items():
-        far = np.abs(found[name] - values).max()
-        assert far < 1e-5, f"{name}: {far:g} apart"
+    found["losses"], due["losses"] = losses
+    apart = {name: np.abs(np.subtract(found[name], due[name])).max(initial=0) for name in due}
+    wrong = [f"{name}: {value:g} apart" for name, value in apart.items() if not value < 1e-5]
+    assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.parametrize(
-    "name, fails, changes",
+    "name, changes",
     [
-        ("DOWNPOUR", "accumulators|parameters", [('{"h": h}', "{}")]),
-        ("Further-Algorithms/Async-Local-SGD", "velocity|parameters", [(', "velocity": u', "")]),
-        ("Further-Algorithms/Async-Local-SGD", "buffer|parameters", [('"buffer": b, ', "")]),
-        ("HogWild", "losses", [('saved["global_step"] = clock', 'saved["count"] = clock')]),
+        ("DOWNPOUR", [('{"h": h}', "{}")]),
+        ("Further-Algorithms/Async-Local-SGD", [(', "velocity": u', "")]),
+        ("Further-Algorithms/Async-Local-SGD", [('"buffer": b, ', "")]),
+        ("HogWild", [('saved["global_step"] = clock.variable', "pass")]),
     ],
 )
-def test_what_no_checkpoint_has_is_caught(name, fails, changes, tmp_path):
-    with support.caught(f"({fails}|KeyError)"):
+def test_what_no_checkpoint_has_is_caught(name, changes, tmp_path):
+    with support.caught("losses"):
         check_going_on(examples.main_script(name), tmp_path, changes)
 
 
@@ -386,9 +385,8 @@ def test_the_text_of_an_error_says_which_ps_and_which_function():
         ps.clients[1] = workers.script.connect(address, 20)
         ps.age.assign(9)
         (part,) = [part for part in ps.parts["w"] if part.ps == 1]
-        told = [tf.constant(0, tf.int64)] * 2
         size = part.end - part.begin
-        push = tf.function(lambda: ps.ask("push", part, *told, tf.ones([size])).get_value())
+        push = tf.function(lambda: ps.ask("push", part, tf.ones([size])).get_value())
         with pytest.raises(tf.errors.InvalidArgumentError, match="ps-1.push") as error:
             push()
         assert workers.script.OTHER_AGE in error.value.message

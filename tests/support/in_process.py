@@ -32,7 +32,7 @@ class Client:
         def call(*arguments):
             value = self.functions[name](*arguments)
             every = [*arguments, *flat_list(value)]
-            vectors = [t for t in every if len(t.shape) and t.dtype.is_floating]
+            vectors = [t for t in every if t.dtype.is_floating and t.shape.rank]
             self.crossed += [t.dtype.size * t.shape[0] for t in vectors]
             return types.SimpleNamespace(get_value=lambda: value)
 
@@ -66,7 +66,7 @@ class Servers:
             if saved == name:
                 begin = int(place.split()[1].split(",")[0]) if place else 0
                 found[begin] = np.ravel(variable.numpy())
-        return np.concatenate([found[begin] for begin in sorted(found)])
+        return np.concatenate([np.empty(0), *[found[begin] for begin in sorted(found)]])
 
     def tables(self):
         """Returns tables, of which a ps has every n-th row, and saves them as <name>_<i>_of_<n>."""
