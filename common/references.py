@@ -91,8 +91,12 @@ class Elastic(HogWild):
 
     def __init__(self, w, *more, **knobs):
         super().__init__(w, *more, **knobs)
-        self.own = {k: self.copy() for k in range(self.n)}
+        self.own = {}
         self.v = {k: [np.zeros_like(v) for v in self.w] for k in range(self.n)}
+
+    def pull(self, k):
+        super().pull(k)
+        self.own.setdefault(k, self.copy())  # it begins as w
 
     def update(self, k, version, _):
         T, w_k, v = self.knobs["local_steps"], self.own[k], self.v[k]
@@ -111,7 +115,7 @@ class Elastic(HogWild):
 
     def values(self):
         values = super().values()
-        values["own parameters"] = [v for k in range(self.n) for v in self.own[k]]
+        values["own parameters"] = [v for k in range(self.n) for v in self.own.get(k, self.w)]
         if "momentum" in self.knobs:
             values["velocities"] = [v for k in range(self.n) for v in self.v[k]]
         return values

@@ -44,12 +44,11 @@ def server(w, step, flags):
         with tf.control_dependencies([version]):
             return version, w.read_value()
 
-    # Async-Local-SGD: by the ticket, so that all parts of w agree which push is the N-th.
+    # Async-Local-SGD: all parts of w agree by the ticket which push is the N-th.
     def push(d: VECTOR):
         def move():
             ticket = step.take()  # 0 for the first update; after --steps an error ends training
-            is_nth = tf.equal((ticket + 1) % N, 0)
-            total = b + d
+            is_nth, total = tf.equal((ticket + 1) % N, 0), b + d
             velocity = tf.where(is_nth, beta * u + total / N, u.read_value())
             nesterov = tf.where(is_nth, beta * velocity, 0.0)
             with tf.control_dependencies([ticket]):

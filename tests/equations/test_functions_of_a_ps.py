@@ -253,7 +253,7 @@ PAUSED = """\
 """
 
 
-@pytest.mark.parametrize("name", ["DynSGD", "Further-Algorithms/Delay-Compensation", "AEASGD"])
+@pytest.mark.parametrize("name", ["DynSGD", "Further-Algorithms/Delay-Compensation"])
 def test_a_push_without_a_lock_is_caught(name):
     """It pauses between its ticket and its move, so that the other one comes between."""
     script = examples.main_script(name)
