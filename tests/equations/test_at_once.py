@@ -34,6 +34,8 @@ GATED = re.compile(
     "Assign|Resource(Apply|SparseApply|Scatter|StridedSliceAssign|CountUpTo)|CountUpTo|Scatter"
     "|LookupTable(Insert|Find|Size)|MutableHashTable|QueueEnqueue|Accumulator"
 )
+# What a worker has afterwards, or which N pushes are together, depends on all parts at once.
+WHOLE = ["aeasgd", "aeamsgd", "async_local_sgd"]
 QUIET = 0.15  # seconds without a gate that is passed: the others wait for a lock
 
 
@@ -123,11 +125,11 @@ class Gates:
 def gated(script, n, flags, data=None, text=None):
     """Yields n workers of a script whose graphs have gates, and the gates.
 
-    The functions of a ps are built when they are called first: in the meantime gates are added. The
-    N-th push of Async-Local-SGD finds the sum of N where all have arrived: it has one part here.
+    The functions of a ps are built when they are called first: in the meantime gates are added. w
+    of those in WHOLE has one part: on two, two pushes may come in different orders.
     """
     gates, flags = Gates(), problem.command_line(flags)
-    ps = 1 if script == examples.main_script(DELAYED) else 2
+    ps = 1 if script.stem in WHOLE else 2
     with gates.built(), in_process.workers(script, n, flags, data, text, ps=ps) as workers:
         yield workers, gates
 
@@ -356,7 +358,6 @@ READ_COUNT = """        ticket = tf.identity(self.variable.read_value())
 """
 TICKETED = "    with tf.control_dependencies([ticket]):\n"
 LOCKED = "lock.execute(move)"
-OWN_LOCK = "tf.CriticalSection().execute(move)"
 MOVE = "        def move():\n            ticket = step.take()"
 STEP = "flags.learning_rate / (tau + 1) * a"
 ADAGRAD = """            tf.raw_ops.ResourceApplyAdagrad(
@@ -390,7 +391,6 @@ MISTAKES = {
     },
     (DELAYED, "(parameters|velocity)"): {
         "no lock": [(LOCKED, "move()")],
-        "a lock for each function": [(LOCKED, OWN_LOCK)],
     },
     (COMPENSATED, "parameters"): {
         "no lock": [(LOCKED, "move()")],
