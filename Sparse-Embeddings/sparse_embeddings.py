@@ -61,7 +61,7 @@ def server(ps, w, step, flags):
         with tf.control_dependencies([ticket]):
             w.assign_sub(delta)
             e.table.scatter_sub(tf.IndexedSlices(change, here))
-            return ticket, step.read()
+            return ticket, ticket + 1
 
     return {"pull": pull, "pull_rows": pull_rows, "push": push}, {e.name: e.table}
 

@@ -399,7 +399,7 @@ MISTAKES = {
             ("late = w.read_value() - pulled", "late = now - pulled"),
         ],
     },
-    ("AEASGD", "parameters"): {"no lock": [(LOCKED, "move()")]},
+    ("AEASGD", "(steps|parameters)"): {"no lock": [(LOCKED, "move()")]},
     ("DynSGD", "parameters"): {
         "w is read and then written, without a lock": [
             (LOCKED, "move()"),

@@ -12,7 +12,7 @@ import numpy as np
 import problem
 import pytest
 import support
-from common import examples
+from common import examples, references
 
 DYNSGD = examples.main_script("DynSGD")
 HOGWILD = examples.main_script("From-TensorFlow-1/HogWild-Sessions")
@@ -147,6 +147,31 @@ def test_where_elastic_averaging_stops_to_be_stable(factor, grows):
             group.workers[push % 3].push()
         last = abs(group.values()["parameters"][0])
     assert last > 2 if grows else last < 0.5, last
+
+
+class LateForce(references.Elastic):
+    """Sends E after the gradient, so that all others have moved w since the pull."""
+
+    def update(self, k, version, pulled):
+        force = [self.lr * self.knobs["rho"] * (p - c) for p, c in zip(self.own[k], pulled)]
+        _, g = self.gradient(k, version, self.own[k])
+        self.w = [c + e for c, e in zip(self.w, force)]
+        self.own[k] = [p - self.lr * d - e for p, d, e in zip(self.own[k], g, force)]
+
+
+def test_a_force_that_is_a_gradient_late_diverges_where_the_papers_order_does_not():
+    """The figures of the page: eight workers in turn, T = 1, on w^2 / 2."""
+    last = []
+    for reference in LateForce, references.Elastic:
+        flags = {"local_steps": 1, "rho": 0.225 / 0.4}
+        those = reference([np.ones(1)], 8, lambda k, number, w: (0.0, w), 0.4, **flags)
+        for k in range(8):
+            those.pull(k)
+        for push in range(200 * 8):
+            those.push(push % 8)
+            those.pull(push % 8)
+        last.append(abs(those.w[0][0]))
+    assert last[0] > 1e6 and last[1] < 1e-35, last
 
 
 @pytest.mark.parametrize(
