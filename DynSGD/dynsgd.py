@@ -559,11 +559,13 @@ class Ps:
         replies += [tf.nest.flatten(reply.get_value()) for reply in pending]
         with tf.control_dependencies(sum(replies, [])):
             arrived = tf.timestamp()
-        came = [list(vs) for vs in zip(*[[v for v in r if v.dtype != tf.int64] for r in replies])]
-        vectors = [v for v in sum(sent + came, []) if v.shape.rank != 0]
-        size = tf.add_n([tf.size(v, tf.int64) * v.dtype.size for v in vectors])
-        w = tf.ensure_shape(tf.concat(came[0], 0), [parts[-1].end]) if came else None
-        return Reply(w, counts[-1], counts[0], ready, arrived, size, came[1:])
+        came = [[v for v in reply if v.dtype != tf.int64] for reply in replies]
+        crossed = [v for v in sum(sent + came, []) if v.shape.rank != 0]
+        size = tf.add_n([tf.size(v, tf.int64) * v.dtype.size for v in crossed])
+        w, *more = [list(pieces) for pieces in zip(*came)] or [None]
+        if w:
+            w = tf.ensure_shape(tf.concat(w, 0), [parts[-1].end])
+        return Reply(w, counts[-1], counts[0], ready, arrived, size, more)
 
     def ask(self, name, part, *arguments, counts=(0, 0)):
         """Calls the function of a part; what is returned has get_value(), which waits."""

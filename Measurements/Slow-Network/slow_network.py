@@ -19,8 +19,8 @@ WIDE = [(LAYERS, '*[keras.layers.Dense(1024, "relu") for _ in range(3)],')]  # 8
 HALF = [  # both ways, w stays in single precision
     ("return version, w.read_value()", "return version, tf.cast(w.read_value(), tf.float16)"),
     (
-        "tf.ensure_shape(tf.concat(came[0], 0)",
-        "tf.ensure_shape(tf.cast(tf.concat(came[0], 0), tf.float32)",
+        "tf.ensure_shape(tf.concat(w, 0)",
+        "tf.ensure_shape(tf.cast(tf.concat(w, 0), tf.float32)",
     ),
     ("def push(delta: VECTOR):", "def push(delta: tf.TensorSpec([None], tf.float16)):"),
     ("w.assign_sub(delta)", "w.assign_sub(tf.cast(delta, tf.float32))"),
