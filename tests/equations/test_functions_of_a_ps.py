@@ -502,9 +502,9 @@ def test_a_row_says_what_crossed_and_who_waited(script):
 # (the comparison that fails,): {the mistake: [(text, what replaces it)]}
 ROWS = {
     ("bytes",): {
-        "those pulled": [("sum(sent + came, [])", "sum(came, [])")],
+        "those pulled": [("in sum(sent + came, [])", "in sum(came, [])")],
         "8 bytes a number": [("tf.size(v, tf.int64) * v.dtype.size", "tf.size(v, tf.int64) * 8")],
-        "those of the first ps": [("for v in vectors]", "for v in vectors[:: len(parts)]]")],
+        "those of the first ps": [("for v in crossed]", "for v in crossed[:: len(parts)]]")],
     },
     ("wait_seconds",): {
         "it begins at the pull": [("reply.arrived - reply.ready]", "reply.arrived - pull_time]")],
