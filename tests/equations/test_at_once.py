@@ -5,7 +5,6 @@ is held at one gate after the other, when all that its change is computed from h
 meantime others push whole, if no lock keeps them from it. Then the worker goes on.
 """
 
-import concurrent.futures
 import contextlib
 import itertools
 import re
@@ -109,16 +108,15 @@ class Gates:
         self.held = number
         self.reached.clear()
         self.open.clear()
-        with concurrent.futures.ThreadPoolExecutor(1 + len(others)) as pool:
-            try:
-                first = pool.submit(work)
-                self.wait(lambda: first.done() or self.reached.is_set())
-                rest = [pool.submit(other) for other in others]
-                self.wait(lambda: all(other.done() for other in rest))
-            finally:
-                self.held = None
-                self.open.set()
-            return [done.result(60) for done in [first, *rest]], self.reached.is_set()
+        try:
+            first = interleaved.start(work)
+            self.wait(lambda: first.done() or self.reached.is_set())
+            rest = [interleaved.start(other) for other in others]
+            self.wait(lambda: all(other.done() for other in rest))
+        finally:
+            self.held = None
+            self.open.set()
+        return [done.result(60) for done in [first, *rest]], self.reached.is_set()
 
 
 @contextlib.contextmanager

@@ -1,7 +1,6 @@
 """What follows from the equations, on losses whose answers are known without a computer."""
 
 import collections
-import concurrent.futures
 import contextlib
 import threading
 import time
@@ -555,8 +554,7 @@ def check_the_idle(changes=()):
     made = [NOTED, ("class Clocks:", "MADE = []\n\n\nclass Clocks:"), *changes]
     text = examples.replaced(BOUNDED, made)
     flags = dict(learning_rate=1.0, max_lead=2, step_timeout=3)
-    pool = concurrent.futures.ThreadPoolExecutor(1)
-    with pool, workers(BOUNDED, 3, all_ones, [0.0], text, **flags) as group:
+    with workers(BOUNDED, 3, all_ones, [0.0], text, **flags) as group:
         one, two, paused = group
         for worker in group:  # all are known before any has pushed
             worker.ps.ask_first("lead")
@@ -566,7 +564,7 @@ def check_the_idle(changes=()):
                 worker.push()
         one.push()
         one.push()
-        push = pool.submit(one.push)  # three updates ahead, if nothing holds it
+        push = interleaved.start(one.push)  # three updates ahead, if nothing holds it
         time.sleep(0.4)
         waits = not push.done()
         two.push()
