@@ -145,6 +145,57 @@ def test_a_call_that_is_not_refused_in_time_is_caught(fails, changes):
         check_refusals(examples.replaced(HOGWILD, changes))
 
 
+def check_foreign_rows(folder, changes=()):
+    """The named comparisons of pushes with rows that a ps does not have, or that do not match."""
+    file, text = equations.of(SPARSE), examples.replaced(SPARSE, changes)
+    data, _ = file.PROBLEM(SPARSE, 2, folder)
+    with in_process.Workers(SPARSE, 2, command_line(file.FLAGS), data, text) as workers:
+        tf, worker = workers.tf, workers.workers[0]
+        part, end = worker.ps.parts["w"][0], 2 * file.FLAGS["words"]
+        delta, before = tf.ones([part.end - part.begin]), workers.values()["parameters"]
+        wrong = []
+        for ids, shape in [
+            ([0, 1], [2, 5]),  # row 1 is on the other ps
+            ([-2], [1, 5]),
+            ([end], [1, 5]),
+            ([0, 2], [1, 5]),
+            ([0, 2], [2, 4]),
+        ]:
+            push = worker.ps.clients[0].functions["push_0"]
+            try:
+                push(worker.ps.header(), delta, tf.constant(ids, tf.int64), tf.ones(shape))
+                wrong.append(f"refused: not rows {ids} with values {shape}")
+            except tf.errors.InvalidArgumentError:
+                pass
+        counted = int(worker.ps.pull().version)
+        moved = np.abs(workers.values()["parameters"] - before).max()
+    assert not counted, f"counted: {counted} updates by what must be refused"
+    assert not moved, f"moved: by {moved:g} by what must be refused"
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_push_with_rows_of_another_ps_moves_nothing(tmp_path):
+    """Catches rows that mix with those of another ps, and a ticket for a push that is refused."""
+    check_foreign_rows(tmp_path)
+
+
+MINE = "tf.debugging.Assert(tf.reduce_all(mine), "
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [(MINE, MINE.replace("tf.reduce_all(mine)", "True"))],
+        [("here = e.here(ids, change)", "here = e.here(ids)")],
+        [("& (0 <= ids) & (ids < self.rows)", "")],
+    ],
+    ids=["any row", "any number of values", "a row beyond the table"],
+)
+def test_rows_that_are_not_refused_are_caught(changes, tmp_path):
+    with support.caught("(counted|moved|refused)"):
+        check_foreign_rows(tmp_path, changes)
+
+
 def check_threads(script=HOGWILD, text=None, steps=400):
     """The named comparisons of what two threads have done that push whatever the ps gives them.
 
