@@ -460,6 +460,36 @@ def test_n_pushes_together_are_one_step_of_nesterov():
     assert apart < 1e-5, f"{apart} apart"
 
 
+def nth_on_two_parts(changes=()):
+    """Worker 0 is late between two parts; meanwhile the other one makes the N-th push, N = 2."""
+    text = examples.replaced(DELAYED, changes)
+    flags = dict(local_steps=1, learning_rate=1.0, outer_rate=1.0, outer_momentum=0.5)
+    run = workers(DELAYED, 2, all_ones, [0.0, 0.0], text, ps=2, momentum_delay=2, **flags)
+    with run as group:
+        one, other = group
+        first, second = one.ps.parts["w"]
+        d = one.tf.ones([1])
+        counts = one.ps.ask("push", first, d).get_value()[:2]
+        other.push()
+        one.ps.ask("push", second, d, counts=counts).get_value()
+        found = group.values()
+    # On the second part the late push waits in the buffer for the next N-th one.
+    for name, due in {"velocity": [1, 0.5], "buffer": [0, 1]}.items():
+        assert np.allclose(found[name], due, atol=1e-6), f"{name}: {found[name]}, not {due}"
+
+
+def test_all_parts_agree_which_push_is_the_nth():
+    """Catches a part that counts by itself, and so moves its velocity at another push."""
+    nth_on_two_parts()
+    with support.caught("velocity"):
+        nth_on_two_parts(
+            [
+                ("    N, beta, lock", "    own = tf.Variable(0)\n    N, beta, lock"),
+                ("tf.equal((ticket + 1) % N, 0)", "tf.equal(own.assign_add(1) % N, 0)"),
+            ]
+        )
+
+
 def check_delay(delay, grows, changes=()):
     """Eight workers push in turn, each seven late, on a quadratic of curvature 1.
 
