@@ -576,6 +576,24 @@ ROWS = {
 }
 
 
+WORK = "local_steps, local_steps * flags.batch_size]"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "fails, changes",
+    [
+        ("examples", [(WORK, "local_steps, flags.batch_size]")]),
+        ("examples", [(WORK, "local_steps, local_steps**2 * flags.batch_size]")]),
+        ("local_steps", [(WORK, "1, local_steps * flags.batch_size]")]),
+        ("bytes", [("reply.bytes, reply.arrived", "local_steps * reply.bytes, reply.arrived")]),
+    ],
+)
+def test_a_mistake_about_local_steps_is_caught(fails, changes):
+    with support.caught(fails):
+        check_row(examples.main_script("DOWNPOUR-Easy"), changes)
+
+
 @pytest.mark.parametrize("fails, changes", support.mistakes(ROWS, core=0))
 def test_a_mistake_in_a_row_is_caught(fails, changes):
     with support.caught(fails):

@@ -54,6 +54,11 @@ def digits(script, n, folder):
 WORDS = 21  # of Sparse-Embeddings' table; the text has 19
 
 
+def pairs_of(data):
+    """Returns the pairs for training as numbers of words, [rows, 2]."""
+    return np.stack([data.x_train, data.y_train - WORDS], 1)
+
+
 def words(script, n, folder):
     """Returns (data, gradient) of n workers of Sparse-Embeddings on a short text.
 
@@ -66,7 +71,7 @@ def words(script, n, folder):
     def gradient(k, number, w):
         kernel, bias, e = w
         u, c = e[:WORDS], e[WORDS:]
-        pairs = np.stack([data.x_train, data.y_train - WORDS], 1)[k::n]
+        pairs = pairs_of(data)[k::n]
         drawn = pairs[draw(k, number, BATCH + 6, len(pairs))]
         changed = [u @ kernel + bias, c]
         loss, (g, g_c) = references.skip_gram(changed, drawn[:BATCH], drawn[BATCH:, 1], weight=5)
