@@ -136,7 +136,7 @@ def load_data(name, words):
     return Data(*train.T, test[:, 0], np.stack([test[:, 1], noise], 1), vocabulary)
 
 
-def make_model(dimensions):
+def make_layer(dimensions):
     """Makes what changes a word's vector before it meets neighbours; at first it changes none."""
     layer = keras.layers.Dense(dimensions, kernel_initializer="identity")
     return keras.Sequential([keras.Input([dimensions]), layer])
@@ -157,7 +157,7 @@ def main():
         return serve(cluster, functools.partial(server, len(cluster.ps)), flags)
     data = load_data(flags.dataset, flags.words)
     keras.utils.set_random_seed(flags.seed)
-    train(cluster, make_model(flags.dimensions), data, update, flags)
+    train(cluster, make_layer(flags.dimensions), data, update, flags)
     if cluster.rank == 0:
         show(data.vocabulary, cluster, flags)
 

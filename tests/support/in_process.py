@@ -170,7 +170,10 @@ class Workers:
             data = data or Data(*problem.digits_like())
             for k in range(n):
                 script.keras.utils.set_random_seed(self.flags.seed)
-                models[k] = script.make_model(getattr(self.flags, "dimensions", data))
+                if hasattr(script, "make_layer"):
+                    models[k] = script.make_layer(self.flags.dimensions)
+                else:
+                    models[k] = script.make_model(data)
                 x, y = (script.tf.constant(part[k::n]) for part in (data.x_train, data.y_train))
                 gradients[k] = script.gradients(models[k], x, y, self.flags, k)
             self.shapes = [tuple(v.shape) for v in models[0].trainable_variables]
