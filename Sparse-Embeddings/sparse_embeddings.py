@@ -776,8 +776,9 @@ def evaluation(model, words, others, ps):
         return scores(model, w, word, [("bd,bd->b", near), ("bd,bd->b", noise)])
 
     def evaluate(w):
-        parts = range(0, len(words), 2000)  # their rows must fit into a message
-        pairs = [score(w, words[i : i + 2000], others[i : i + 2000]) for i in parts]
+        n = LARGEST // (3 * model.output_shape[-1])  # so many pairs' rows fit into a message
+        parts = range(0, len(words), n)
+        pairs = [score(w, words[i : i + n], others[i : i + n]) for i in parts]
         true, noise = [tf.concat(one, 0) for one in zip(*pairs)]
         return loss(true, noise), tf.reduce_mean(tf.cast(true > noise, "float32"))
 
@@ -786,19 +787,24 @@ def evaluation(model, words, others, ps):
 
 def show(vocabulary, cluster, flags):
     """Prints the words whose vectors point the same way, and the bytes of a push."""
-    saved, ps = tf.train.load_checkpoint(cluster.folder), len(cluster.ps)
-    table = np.empty([2 * flags.words, flags.dimensions], np.float32)
+    words, ps = np.empty([len(vocabulary), flags.dimensions], np.float32), len(cluster.ps)
     for i in range(ps):
-        table[i::ps] = saved.get_tensor(f"e_{i}_of_{ps}")
-    words = table[: len(vocabulary)]
-    words = words / np.linalg.norm(words, axis=1, keepdims=True)
+        rows = len(range(i, 2 * flags.words, ps))
+        (read,) = tf.raw_ops.RestoreV2(  # of the table only the rows of these words
+            prefix=tf.train.latest_checkpoint(cluster.folder),
+            tensor_names=[f"e_{i}_of_{ps}"],
+            shape_and_slices=[f"{rows} {flags.dimensions} 0,{len(words[i::ps])}:-"],
+            dtypes=[tf.float32],
+        )
+        words[i::ps] = read
+    words /= np.linalg.norm(words, axis=1, keepdims=True)
     for word in "function", "string", "exception", "import", "module", "bytes", "tuple", "loop":
         if word in vocabulary:
             near = np.argsort(-words @ words[vocabulary.index(word)])[1:6]
             print("%-10s is near %s" % (word, ", ".join(vocabulary[i] for i in near)))
     path = "%s/metrics-%s-%d.csv" % (cluster.folder, *cluster.task)
     rows = np.genfromtxt(path, delimiter=",", names=True, invalid_raise=False)
-    moved, whole = np.nanmean(rows["bytes"]), 2 * words.size * 2 * 4  # both tables, both ways
+    moved, whole = np.nanmean(rows["bytes"]), 2 * words.size * 2 * 4  # two rows a word, both ways
     guess = np.log(1 + WEIGHT) + WEIGHT * np.log(1 + 1 / WEIGHT)
     print(f"A model that knows only how frequent words are has accuracy 50%, loss {guess:.3f}")
     sizes = f"{moved / 1e3:.0f} KB of rows; whole tables would be {whole / 1e3:.0f} KB"
