@@ -4,7 +4,7 @@ from common.references import Adag
 
 REFERENCE = Adag
 FLAGS = {"local_steps": 4}
-DIFFERS = 5
+DIFFERS = 6
 MEAN = "a / flags.local_steps)"
 MISTAKES = {
     "parameters": {

@@ -17,6 +17,7 @@ class DelayCompensation(HogWild):
 
 REFERENCE = DelayCompensation
 FLAGS = {"compensation": 50.0}
+DIFFERS = 60
 LATE = "w.read_value() - pulled.lookup(step.worker)"
 MISTAKES = {
     "parameters": {
