@@ -13,7 +13,9 @@ MISTAKES = {
         "the other parts know no staleness": [
             (RATE, "flags.learning_rate / (tau * float(step.is_first) + 1)")
         ],
-        "the staleness of the push before": [("ticket - version,", "version - version,")],
+        "the staleness of the push before": [
+            ("tf.cast(ticket - version,", "tf.cast(version - version,")
+        ],
         "the rate counts in the local steps alone": [(RATE, "1 / (tau + 1)")],
     },
     "staleness": {

@@ -279,7 +279,9 @@ def check_lock(script, changes=(), pushes=40):
         values = workers.values()
     history, apart = [expected.copy()], []
     for _, version, k, loss in sorted(made):
-        expected.pulled[k] = version, [v.copy() for v in history[version]]
+        now, expected.w = expected.w, history[version]
+        expected.pull(k)
+        expected.w, expected.pulled[k] = now, (version, expected.pulled[k][1])
         apart.append(abs(expected.push(k)[0] - loss))
         history.append(expected.copy())
     assert [ticket for ticket, *_ in sorted(made)] == list(range(2 * pushes)), "steps: not all"

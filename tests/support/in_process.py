@@ -66,7 +66,7 @@ class Servers:
             if saved == name:
                 begin = int(place.split()[1].split(",")[0]) if place else 0
                 found[begin] = np.ravel(variable.numpy())
-        return np.concatenate([np.empty(0), *[found[begin] for begin in sorted(found)]])
+        return np.concatenate([found[begin] for begin in sorted(found)] or [np.empty(0)])
 
     def tables(self):
         """Returns tables, of which a ps has every n-th row, and saves them as <name>_<i>_of_<n>."""
