@@ -14,9 +14,7 @@ import argparse
 import collections
 import contextlib
 import fcntl
-import functools
 import glob
-import inspect
 import json
 import os
 import shutil
@@ -278,48 +276,53 @@ def layout(sizes, ps):
 
 
 # region: serve
-OTHER_AGE = "the ps has another age"
+OTHER_AGE, HEADER = "the ps has another age", tf.TensorSpec([None], tf.int64)
 
 
 class Clock:
     """The count of updates. The first part of w counts; workers tell its counts to the others."""
 
-    def __init__(self, steps, counts):
-        self.steps, self.ticket, self.version = steps, None, None
-        self.variable = tf.Variable(0, dtype=tf.int64) if counts else None
+    def __init__(self, part, steps):
+        self.part, self.is_first, self.steps = part, part.index == 0, steps
+        self.variable = tf.Variable(0, dtype=tf.int64) if self.is_first else None
+        self.worker = self.ticket = self.version = None  # of a call, while it is traced
 
     def read(self):
         """Returns how many updates there were."""
-        return self.version if self.variable is None else self.variable.read_value()
+        return self.variable.read_value() if self.is_first else self.version
 
     def take(self):
         """Counts an update and returns how many were before. Raises OutOfRangeError after the last.
 
         assign_add and a read after it would not be one: two workers could have the same number.
         """
-        if self.variable is None:
+        if not self.is_first:
             return self.ticket
         handle = self.variable.handle
         return tf.raw_ops.ResourceCountUpTo(resource=handle, limit=self.steps, T=tf.int64)
 
 
 def answering(function, signature, age, size=None, clock=None):
-    """Returns a tf.function that takes a client's age, and then what function() takes.
+    """Returns a tf.function that takes a header, and then what function() takes.
 
-    TensorFlow checks the types. Age and sizes are checked here, before anything moves. A part whose
-    clock does not count is told ticket and version, too.
+    A header is [age, rank of the worker, ticket, version]; the first part sees to the last two by
+    itself. TensorFlow checks the types. Age and shapes are checked here, before anything moves.
     """
-    told = [COUNT, COUNT] if clock and clock.variable is None else []
 
-    def answer(age_of_client, *arguments):
+    def checked(argument):
+        is_vector = argument.shape.rank == 1 and argument.dtype.is_floating
+        return tf.ensure_shape(argument, [size] if is_vector else argument.shape)
+
+    def answer(header, *arguments):
+        age_of_client, *others = tf.unstack(tf.ensure_shape(header, [4]))
         known = tf.debugging.Assert(tf.equal(age_of_client, age), [OTHER_AGE])
-        arguments = [tf.ensure_shape(a, [size] if a.shape.rank else []) for a in arguments]
+        arguments = list(map(checked, arguments))
         with tf.control_dependencies([known, *arguments]):
-            if told:
-                clock.ticket, clock.version = map(tf.identity, arguments[:2])
-            return function(*arguments[len(told) :])
+            if clock:
+                clock.worker, clock.ticket, clock.version = map(tf.identity, others)
+            return function(*arguments)
 
-    return tf.function(answer, [COUNT, *told, *signature], autograph=False)
+    return tf.function(answer, [HEADER, *signature], autograph=False)
 
 
 def serve_part(part, server, age, flags):
@@ -336,16 +339,18 @@ def serve_part(part, server, age, flags):
         name = f"{name}_{part.vector}_{part.index}"
         functions[name] = answering(function, signature, age, size)
     if part.vector == "w":
-        clock = Clock(flags.steps, counts=part.index == 0)
+        clock = Clock(part, flags.steps)
         answers, beside = server(v, clock, flags)
         for name, function in answers.items():
-            signature = [p.annotation for p in inspect.signature(function).parameters.values()]
+            signature = function.__annotations__.values()
             function = answering(function, signature, age, size, clock)
             functions[f"{name}_{part.index}"] = function
         saved |= beside
-        if clock.variable is not None:
+        if clock.is_first:
             saved["global_step"] = clock.variable
-    return functions, [(name, part.slice if v.shape.rank else "", v) for name, v in saved.items()]
+    return functions, [
+        (name, part.slice if v.shape.rank == 1 else "", v) for name, v in saved.items()
+    ]
 
 
 def functions_for_all(age, next_age, sizes, ranks):
@@ -484,8 +489,19 @@ def read_sizes(folder):
 
 
 # region: call
-Reply = collections.namedtuple("Reply", "w version ticket ready bytes")
+Reply = collections.namedtuple(
+    "Reply", "w version ticket ready arrived bytes more pull", defaults=[None]
+)
 Pending = collections.namedtuple("Pending", "get_value")
+
+
+def cut(argument, parts):
+    """Returns what each part gets: its numbers of a vector, its item of a list, or a scalar."""
+    if isinstance(argument, list):
+        return argument
+    if argument.shape.rank == 0:
+        return [argument] * len(parts)
+    return tf.split(argument, [part.end - part.begin for part in parts])
 
 
 class Ps:
@@ -495,6 +511,7 @@ class Ps:
         """Waits until all ps listen. No call takes longer than `seconds`."""
         self.cluster, self.sizes, self.seconds = cluster, sizes, seconds
         self.age = tf.Variable(0, dtype=tf.int64)  # of all ps, once this worker has joined them
+        self.rank = cluster.rank
         self.parts = {}
         for part in layout(sizes, len(cluster.ps)):
             self.parts.setdefault(part.vector, []).append(part)
@@ -505,40 +522,55 @@ class Ps:
         return [connect(address, self.seconds) for address in self.cluster.ps]
 
     def __getattr__(self, name):
-        return functools.partial(self.call, name)
+        return lambda *arguments: self.call(name, *arguments)
 
-    def call(self, name, *vectors):
+    def call(self, name, *arguments):
         """Calls the function of each part of w, and returns a Reply.
 
         The first part answers first: its error ends the run before another part has moved, and its
-        counts are told to the others.
+        counts are told to the others. Behind the counts a part may return its part of w, and what
+        is its own: `more` has lists of that.
         """
         parts = self.parts["w"]
-        pieces = [tf.split(v, [part.end - part.begin for part in parts]) for v in vectors]
-        with tf.control_dependencies(vectors):
+        sent = [cut(argument, parts) for argument in arguments]
+        with tf.control_dependencies(sum(sent, [])):
             ready = tf.timestamp()
         with tf.control_dependencies([ready]):
-            first, *others = zip(parts, *pieces) if pieces else zip(parts)
-            *counts, w = self.ask(name, *first).get_value()
+            first, *others = zip(parts, *sent, strict=True)
+            replies = [tf.nest.flatten(self.ask(name, *first).get_value())]
+        counts = [tf.ensure_shape(v, []) for v in replies[0] if v.dtype == tf.int64]
         with tf.control_dependencies(counts):
             told = counts[0], counts[-1]
-            pending = [self.ask(name, part, *told, *piece) for part, *piece in others]
-        w = tf.concat([w, *[reply.get_value()[-1] for reply in pending]], 0)
-        counts = [tf.ensure_shape(count, []) for count in counts]
-        size = parts[-1].end
-        w = tf.ensure_shape(w, [size])
-        return Reply(w, counts[-1], counts[0], ready, 4 * size * (1 + len(vectors)))
+            pending = [self.ask(name, part, *piece, counts=told) for part, *piece in others]
+        replies += [tf.nest.flatten(reply.get_value()) for reply in pending]
+        with tf.control_dependencies(sum(replies, [])):
+            arrived = tf.timestamp()
+        came = [[v for v in reply if v.dtype != tf.int64] for reply in replies]
+        crossed = [v for v in sum(sent + came, []) if v.shape.rank != 0]
+        size = tf.add_n([tf.size(v, tf.int64) * v.dtype.size for v in crossed])
+        w, *more = [list(pieces) for pieces in zip(*came)] or [None]
+        if w:
+            w = tf.ensure_shape(tf.concat(w, 0), [parts[-1].end])
+        return Reply(w, counts[-1], counts[0], ready, arrived, size, more)
 
-    def ask(self, name, part, *arguments):
+    def ask(self, name, part, *arguments, counts=(0, 0)):
         """Calls the function of a part; what is returned has get_value(), which waits."""
         function = getattr(self.clients[part.ps], f"{name}_{part.index}")
-        pending = function(self.age.read_value(), *arguments)
+        pending = function(self.header(*counts), *arguments)
 
         def get_value():
             with tf.name_scope(f"ps-{part.ps}.{name}"):  # the text of an error has it
                 return pending.get_value()
 
         return Pending(get_value)
+
+    def ask_first(self, name):
+        """Calls a function of the first part alone, and returns its count."""
+        return tf.ensure_shape(self.ask(name, self.parts["w"][0]).get_value(), [])
+
+    def header(self, ticket=0, version=0):
+        """Returns what answering() wants first in a message."""
+        return tf.stack([self.age, *[tf.cast(n, tf.int64) for n in (self.rank, ticket, version)]])
 
     def ages(self):
         """Returns the age of each ps. Raises ValueError if one has another model than this task."""
@@ -610,7 +642,7 @@ class Ps:
 
     def save(self, step):
         """Makes a checkpoint of what all ps have."""
-        pending = [client.save(self.age.read_value(), np.int64(step)) for client in self.clients]
+        pending = [client.save(self.header(), np.int64(step)) for client in self.clients]
         merge(self.cluster.folder, step, [reply.get_value() for reply in pending])
 
 
@@ -643,8 +675,11 @@ def gradients(model, x, y, flags, rank):
     return gradient
 
 
-def evaluation(model, x, y):
-    """Returns a function of w: [loss, each of METRICS], means over the rows (x, y)."""
+def evaluation(model, x, y, ps=None):
+    """Returns a function of w: [loss, each of METRICS], means over the rows (x, y).
+
+    ps: for a model that asks it for more than w.
+    """
 
     @tf.function(autograph=False)
     def evaluate(w):
@@ -670,11 +705,13 @@ for name, (better, function) in METRICS.items():
     TEST[f"test_{name}"] = better
 
 
-def push_row(pull_time, push_time, version, loss, reply, flags):
+def push_row(pull_time, version, loss, reply, flags):
     """Returns the columns PUSH as one float64 tensor."""
-    local_steps = getattr(reply, "local_steps", getattr(flags, "local_steps", 1))
-    row = [push_time, pull_time, reply.ticket + 1, local_steps, local_steps * flags.batch_size]
-    row += [loss, reply.ticket - version, reply.bytes, push_time - reply.ready]
+    local_steps = getattr(flags, "local_steps", 1)
+    if reply.pull:  # that of this update, if it has made one
+        pull_time, version = reply.pull.arrived, reply.pull.version
+    row = [reply.arrived, pull_time, reply.ticket + 1, local_steps, local_steps * flags.batch_size]
+    row += [loss, reply.ticket - version, reply.bytes, reply.arrived - reply.ready]
     return tf.stack([tf.cast(column, "float64") for column in row])
 
 
@@ -746,42 +783,52 @@ LOSSES = 5  # after so many without an update between them, an error is no loss 
 
 
 def train(cluster, model, data, update, flags):
-    """Updates w until all updates are made; the chief also tests and saves it."""
+    """Updates w until all updates are made; the chief also tests and saves it.
+
+    update.begin(w), if there is such a function, is what a worker has as w_k at first. From then on
+    it keeps what update() returns; otherwise it takes w as it is on the ps.
+    """
+    begin = getattr(update, "begin", None)
     metrics, k, n = Metrics(cluster, model, flags), cluster.rank, len(cluster.workers)
-    ps = Ps(cluster, sizes_of(model), getattr(flags, "step_timeout", REQUIRED_WAIT_SECONDS))
+    # A ps may let a worker wait for others, up to --step-timeout.
+    ps = Ps(cluster, sizes_of(model), REQUIRED_WAIT_SECONDS + getattr(flags, "step_timeout", 0))
     first_values = vectors_of(model) if metrics.is_chief else None
     rows, task = slice(k, None, n), cluster.task  # worker k has every n-th row
     if k is None:  # it joins a live run, and has all rows
         k, rows = int(ps.controls[0].join().get_value()), slice(None)
-        task = "worker", k
+        ps.rank, task = k, ("worker", k)
         print("joins as worker", k, flush=True)
     metrics.begin(*task)
     x, y, x_test, y_test = (
         tf.constant(np.asarray_chkfinite(part))
         for part in (data.x_train[rows], data.y_train[rows], data.x_test, data.y_test)
     )
-    gradient, evaluate = gradients(model, x, y, flags, k), evaluation(model, x_test, y_test)
+    gradient = gradients(model, x, y, flags, k)
+    evaluate = evaluation(model, x_test, y_test, ps)
 
     @tf.function(autograph=False)
     def pull():
         reply = ps.pull()
-        with tf.control_dependencies([reply.w]):
-            return tf.timestamp(), reply.version, reply.w
+        return reply.arrived, reply.version, reply.w
 
     @tf.function(autograph=False)
     def updates(*pulled):
-        def one(i, pull_time, version, w):
-            loss, reply = update(ps, version, w, gradient, flags)
-            with tf.control_dependencies([reply.w]):
-                push_time = tf.timestamp()
-            row = push_row(pull_time, push_time, version, loss, reply, flags)
+        def one(i, pull_time, version, w_k):
+            loss, reply = update(ps, version, w_k, gradient, flags)
+            row = push_row(pull_time, version, loss, reply, flags)
             tf.numpy_function(metrics.push, [row], [])
-            return i + 1, push_time, reply.version, reply.w
+            return i + 1, reply.arrived, reply.version, reply.w
 
-        def is_due(i, _, version, w):
+        def is_due(i, _, version, w_k):
             return (i < flags.updates_per_call) & (version < flags.steps)
 
         return tf.while_loop(is_due, one, [0, *pulled], parallel_iterations=1)[1:]
+
+    def pull_anew(pulled=None):
+        pull_time, version, w = pull()
+        if begin:
+            w = pulled[2] if pulled else begin(w)
+        return pull_time, version, w
 
     def take_state():
         for i, v in enumerate(model.non_trainable_variables):
@@ -802,20 +849,19 @@ def train(cluster, model, data, update, flags):
         ps.join(first_values)
         take_state()
         with contextlib.suppress(tf.errors.OutOfRangeError):  # every update is taken
-            pulled = pull()
-            if is_first:
-                updates(*pulled)  # the first call traces the graph
+            if is_first:  # trace the graph, by a call that makes no update
+                pull_time, _, w_k = pull_anew()
+                updates(pull_time, tf.constant(flags.steps, tf.int64), w_k)
             ps.report("start", k)
             if is_first:
                 wait_for_others("start", 0)
-                pulled = pull()
+            pulled = pull_anew()
             saved = int(pulled[1])  # after a loss it is less than this worker's last update
             while pulled[1] < flags.steps:
                 pulled = updates(*pulled)
                 if metrics.is_chief and metrics.step >= saved + flags.checkpoint_steps:
                     test_and_save()
-                    saved, pulled = metrics.step, pull()
-        ps.report("start", k)  # if every update was taken before its first call
+                    saved, pulled = metrics.step, pull_anew(pulled)
         if metrics.is_chief:
             wait_for_others("done", 1)
             test_and_save()

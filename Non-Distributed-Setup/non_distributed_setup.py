@@ -149,8 +149,11 @@ def gradients(model, x, y, flags, rank):
     return gradient
 
 
-def evaluation(model, x, y):
-    """Returns a function of w: [loss, each of METRICS], means over the rows (x, y)."""
+def evaluation(model, x, y, ps=None):
+    """Returns a function of w: [loss, each of METRICS], means over the rows (x, y).
+
+    ps: for a model that asks it for more than w.
+    """
 
     @tf.function(autograph=False)
     def evaluate(w):

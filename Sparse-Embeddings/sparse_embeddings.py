@@ -1,12 +1,13 @@
-"""Sparse-Embeddings: HogWild on word vectors, where a push touches a few rows of large tables.
+"""Sparse-Embeddings: HogWild on word vectors, where a push touches a few rows of a large table.
 
-    rows    the words of a mini-batch, each once
-    pull    w_k <- w[rows]
-    push    w[rows] <- w[rows] - lr * g(w_k)     no lock; all other rows stay on the ps, unchanged
+    rows    those of the words of a mini-batch, each once
+    pull    w_k <- w;  e_k <- e[rows]
+    push    w <- w - lr * g(w_k);  e[rows] <- e[rows] - row_lr * g(e_k)     no lock; all other rows
+            stay on the ps, unchanged
 
 Kind:          parameter server, asynchronous
 Paper:         Niu, Recht, Re, Wright 2011, Hogwild!: A Lock-Free Approach to Parallelizing SGD
-Differs from:  HogWild: sparse gradients, and tables that are divided over the ps by rows
+Differs from:  HogWild: sparse gradients of a table, of which each ps has every n-th row
 Simplified:    the model is skip-gram (Mikolov et al. 2013); a batch shares its noise words
 Run:           bash run.sh
 """
@@ -15,69 +16,98 @@ import argparse
 import collections
 import contextlib
 import fcntl
+import functools
+import glob
 import json
 import os
 import re
+import shutil
 import socket
-import threading
 import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before the import, or its notes come first
 os.environ.update(KERAS_BACKEND="tensorflow", grpc_proxy="")  # whatever the machine has set
+import keras
 import numpy as np
-import tensorflow.compat.v1 as tf
+import tensorflow as tf
 
-tf.logging.set_verbosity(tf.logging.ERROR)
-
-Update = collections.namedtuple("Update", "pulled loss pushed version ticket push")  # see push_row
-Table = collections.namedtuple("Table", "path shape")  # of a variable
+COUNT, VECTOR = tf.TensorSpec([], tf.int64), tf.TensorSpec([None])  # the types in a message
+IDS, VALUES = tf.TensorSpec([None], tf.int64), tf.TensorSpec([None, None])
 
 
-def algorithm(w, step, batch_loss, flags):
-    """Builds one update of one worker; all workers make theirs at once.
+def server(ps, w, step, flags):
+    """Returns what a ps does with its part of w and its rows of e, and variables to save beside w.
 
-    w: the tables' parts. step: the counter of updates.
-    batch_loss(w, number): the rows of w that mini-batch `number` needs, and the scalar loss there.
+    ps: how many there are. w: a tf.Variable, a vector with this part's numbers. step: counts all
+    updates: read() returns how many there were, take() counts one more.
     """
-    # Sparse-Embeddings: the ps look up the rows and send only those.
-    with tf.device(step.device):
-        version = step.read_value()
-    w_k, loss = batch_loss(w, version)  # it needs version to draw the mini-batch
+    e = Rows(step.part.ps, ps, flags)
 
-    # Sparse-Embeddings: each gradient is an IndexedSlices: the rows' numbers, and a value for each.
-    g = tf.gradients(loss, w)
-    values, rows = [d.values for d in g], [d.indices for d in g]
+    def pull():
+        return step.read(), w.read_value()
 
-    # HogWild: push, however late. Others have made ticket - version updates since the pull.
-    delta = send(w, [flags.learning_rate * d for d in values])
-    with tf.control_dependencies(delta):
-        ticket = tf.count_up_to(step, flags.steps)  # its error ends the run
-    with tf.control_dependencies([ticket]):
-        changes = [tf.IndexedSlices(d, r) for d, r in zip(delta, rows)]
-        push = tf.group(*[v.scatter_sub(change) for v, change in zip(w, changes)])
-    return Update(w_k, loss, values + rows, version, ticket, push)
+    def pull_rows(ids: IDS):
+        here = e.here(ids)
+        with tf.control_dependencies([here]):
+            version = step.read()  # before w and e: updates in between count as what they lack
+        with tf.control_dependencies([version]):
+            return version, w.read_value(), tf.gather(e.table, here)
+
+    # Sparse-Embeddings: HogWild, in one message. Of e only these rows move.
+    def push(delta: VECTOR, ids: IDS, change: VALUES):
+        here = e.here(ids, change)
+        with tf.control_dependencies([here]):
+            ticket = step.take()  # its error ends training after --steps updates
+        with tf.control_dependencies([ticket]):
+            w.assign_sub(delta)
+            e.table.scatter_sub(tf.IndexedSlices(change, here))
+            return ticket, ticket + 1
+
+    return {"pull": pull, "pull_rows": pull_rows, "push": push}, {e.name: e.table}
 
 
-STEPS, BATCH_SIZE, LEARNING_RATE = 4000, 256, 10.0  # the defaults; lr / B is the step of a pair
+def update(ps, version, w_k, problem, flags):
+    """Makes one update on a worker, while the others make theirs. Returns the loss and the reply.
+
+    ps.push(v, ...) calls `push` of each part of w with its part of v, and with its item of a list.
+    version: how many updates there were at the last push.
+    """
+    draw, gradient = problem
+    ids, places = draw(version)
+
+    # Sparse-Embeddings: pull w and the rows that the mini-batch needs; w_k, from before, is older.
+    pulled = ps.pull_rows(*cut_rows(ps, ids))
+    e_k = joined_rows(ids, pulled.more[0])
+    loss, g, of_rows = gradient(pulled.w, e_k, places)
+
+    # Sparse-Embeddings: push, however late. Others have made ticket - version updates since then.
+    pushed = ps.push(flags.learning_rate * g, *cut_rows(ps, ids, flags.row_rate * of_rows))
+    both = pulled.bytes + pushed.bytes
+    return loss, pushed._replace(w=pulled.w, pull=pulled, bytes=both)
+
+
+STEPS, BATCH_SIZE, LEARNING_RATE = 4000, 256, 0.1  # the defaults
 MORE_FLAGS = [  # (name, default, help) of the flags that only this example has
+    ("row-rate", 10.0, "row_lr in the update rule; row_lr / B is the step of a pair"),
+    ("words", 5000, "the most frequent words of the text that get vectors"),
     ("dimensions", 32, "numbers in the vector of a word"),
     ("noise-words", 64, "words drawn at random for a batch"),
 ]
 
 
-# region: words -- put your own text and model here
+# region: text -- put your own text and model here
 DATASET, DATASETS = "topics", "topics (help texts that come with Python), or a text file"
 WINDOW, WEIGHT = 5, 5  # words to each side that are neighbours; what the noise counts
 # The share of neighbours that are told from noise; more is better.
 METRICS = {"accuracy": ("max", None)}
-Data = collections.namedtuple("Data", "vocabulary train test noise")
+Data = collections.namedtuple("Data", "x_train y_train x_test y_test vocabulary")
 
 
-def load_data(name):
-    """Returns the words, the most frequent first, and pairs (word, neighbour) as int32 [rows, 2].
+def load_data(name, words):
+    """Returns pairs (word, neighbour) by the numbers of their rows, and the most frequent words.
 
-    Those for training and for the test are from different paragraphs. Each of the test has a noise
-    word.
+    Word number r has row r, and row words + r as a neighbour. Pairs for training and for the test
+    are from different paragraphs. y_test [rows, 2] has a neighbour and a noise word.
     """
     if name == "topics":
         from pydoc_data.topics import topics  # here, because a ps needs no data
@@ -86,34 +116,30 @@ def load_data(name):
     else:
         text = open(name, encoding="utf-8").read()
     paragraphs = [re.findall(r"[^\W\d_]+", part.lower()) for part in text.split("\n\n")]
-    count = collections.Counter(word for words in paragraphs for word in words)
-    vocabulary = [word for word, times in count.most_common() if times > 2]
+    count = collections.Counter(word for paragraph in paragraphs for word in paragraph)
+    vocabulary = [word for word, times in count.most_common(words) if times > 2]
     number_of = {word: number for number, word in enumerate(vocabulary)}
 
     # Of the most frequent words only a part is kept: they say little of their neighbours.
     often = np.array([count[word] for word in vocabulary]) / max(1, sum(count.values()))
     random, pairs = np.random.RandomState(0), ([], [])
-    for paragraph, words in enumerate(paragraphs):
-        words = [number_of[word] for word in words if word in number_of]
-        words = [word for word in words if random.rand() < (0.001 / often[word]) ** 0.5]
-        for place, word in enumerate(words):
-            near = words[max(0, place - WINDOW) : place] + words[place + 1 : place + 1 + WINDOW]
-            pairs[paragraph % 10 == 9].extend((word, other) for other in near)
+    for number, paragraph in enumerate(paragraphs):
+        said = [number_of[word] for word in paragraph if word in number_of]
+        said = [word for word in said if random.rand() < (0.001 / often[word]) ** 0.5]
+        for place, word in enumerate(said):
+            near = said[max(0, place - WINDOW) : place] + said[place + 1 : place + 1 + WINDOW]
+            pairs[number % 10 == 9].extend((word, words + other) for other in near)
     if not pairs[0] or not pairs[1]:
         raise ValueError(f"{name} is too short: ten paragraphs at least, of words that recur")
-    train, test = [np.array(rows, np.int32) for rows in pairs]
-    return Data(vocabulary, train, test, train[random.randint(len(train), size=len(test)), 1])
+    train, test = [np.array(rows, np.int64) for rows in pairs]
+    noise = train[random.randint(len(train), size=len(test)), 1]
+    return Data(*train.T, test[:, 0], np.stack([test[:, 1], noise], 1), vocabulary)
 
 
-def parameters(get_variable, words, dimensions, parts):
-    """Makes tables [words, dimensions] of words and of neighbours; row r is in part r % parts."""
-    made = []
-    for name, low in ("words", -0.5 / dimensions), ("neighbours", 0):
-        for part in range(parts):
-            start = tf.random_uniform_initializer(low, -low, seed=part)
-            shape = [len(range(part, words, parts)), dimensions]
-            made.append(get_variable(f"{name}_{part}", shape, initializer=start))
-    return made
+def make_layer(dimensions):
+    """Makes what changes a word's vector before it meets neighbours; at first it changes none."""
+    layer = keras.layers.Dense(dimensions, kernel_initializer="identity")
+    return keras.Sequential([keras.Input([dimensions]), layer])
 
 
 def loss(true, noise):
@@ -121,53 +147,19 @@ def loss(true, noise):
     return tf.reduce_mean(tf.nn.softplus(-true)) + WEIGHT * tf.reduce_mean(tf.nn.softplus(noise))
 
 
-# endregion: words
-
-
-def show(vocabulary, parts, task):
-    """Prints the words whose vectors point the same way, and the bytes of a push."""
-    saved = tf.train.load_checkpoint(os.getenv("OUTPUT_DIR") or "output")
-    table = np.empty([len(vocabulary), saved.get_tensor("words_0").shape[1]])
-    for part in range(parts):
-        table[part::parts] = saved.get_tensor(f"words_{part}")
-    table /= np.linalg.norm(table, axis=1, keepdims=True)
-    for word in "function", "string", "exception", "import", "module", "bytes", "tuple", "loop":
-        if word in vocabulary:
-            near = np.argsort(-table @ table[vocabulary.index(word)])[1:6]
-            print("%-10s is near %s" % (word, ", ".join(vocabulary[i] for i in near)))
-    moved, whole = mean_bytes(task), 4 * table.size * 4  # two tables, both ways, 4 bytes a number
-    guess = np.log(1 + WEIGHT) + WEIGHT * np.log(1 + 1 / WEIGHT)
-    print(f"A model that knows only how frequent words are has accuracy 50%, loss {guess:.3f}")
-    sizes = f"{moved / 1e3:.0f} KB of rows; whole tables would be {whole / 1e3:.0f} KB"
-    print(f"A push moved {sizes}, {whole / moved:.1f} times as much", flush=True)
-
-
-def build(cluster, data, flags):
-    """Builds the step counter and the test, and returns a function that builds an update."""
-    tf.set_random_seed(flags.seed)
-    with tf.device(
-        tf.train.replica_device_setter(cluster=cluster.spec, worker_device=cluster.device)
-    ):
-        step = tf.train.get_or_create_global_step()
-        w = parameters(tf.get_variable, len(data.vocabulary), flags.dimensions, len(cluster.ps))
-    with tf.device(cluster.device):
-        batch_loss = batches(data, flags, cluster.rank, len(cluster.workers))
-        return step, lambda: algorithm(w, step, batch_loss, flags), evaluation(w, data)
+# endregion: text
 
 
 def main():
     """Runs the task that TF_CONFIG names: a ps serves, a worker trains."""
     flags, cluster = parse_flags(), Cluster()
-    server = tf.train.Server(cluster.spec, *cluster.task, config=cluster.config)
-    if cluster.job == "ps":
-        return serve(cluster, server)
-    data = load_data(flags.dataset)
-    with tf.Graph().as_default():
-        graph = build(cluster, data, flags)
-        tables = [Table(v.op.name, v.shape) for v in tf.global_variables()]
-        train(cluster, server, tables, *graph, flags)
+    if cluster.job == "ps":  # it needs no data: it makes the first rows of e by itself
+        return serve(cluster, functools.partial(server, len(cluster.ps)), flags)
+    data = load_data(flags.dataset, flags.words)
+    keras.utils.set_random_seed(flags.seed)
+    train(cluster, make_layer(flags.dimensions), data, update, flags)
     if cluster.rank == 0:
-        show(data.vocabulary, len(cluster.ps), cluster.task)
+        show(data.vocabulary, cluster, flags)
 
 
 # From here to the end: the same text in every example with a parameter server. --------------------
@@ -200,7 +192,7 @@ def parse_flags():
     return flags
 
 
-# region: cluster
+# region: tasks
 OPTIONAL_WAIT_SECONDS = 30  # for a task without which this one can go on
 REQUIRED_WAIT_SECONDS = int(os.getenv("REQUIRED_WAIT_SECONDS", 120))  # for any other
 
@@ -211,7 +203,7 @@ class Cluster:
     def __init__(self):
         resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
         self.task = self.job, self.index = resolver.task_type, resolver.task_id
-        self.spec = spec = resolver.cluster_spec()
+        spec = resolver.cluster_spec()
         self.ps = spec.job_tasks("ps")
         self.workers = [
             (job, index)
@@ -219,23 +211,10 @@ class Cluster:
             if job in spec.jobs
             for index in spec.task_indices(job)
         ]
-        self.rank = None if self.job == "ps" else self.workers.index(self.task)
-        self.device = f"/job:{self.job}/task:{self.index}"
-        # With the filters a task talks to itself and the ps, and never waits for another worker.
-        self.config = config = tf.ConfigProto(device_filters=["/job:ps", self.device])
-        config.operation_timeout_in_ms = 1000 * REQUIRED_WAIT_SECONDS
-        # Idle gRPC threads would otherwise spin, and slow the other tasks of this machine.
-        config.experimental.disable_thread_spinning = True
-
-
-def barrier(name, rank, ps=0):
-    """Makes two ops on a ps: one notes that this rank has arrived, the other counts who has."""
-    with tf.device(f"/job:ps/task:{ps}"):
-        table = tf.raw_ops.MutableHashTableV2(
-            key_dtype="int32", value_dtype="int32", shared_name=name
-        )
-        arrive = tf.raw_ops.LookupTableInsertV2(table_handle=table, keys=[rank], values=[rank])
-        return arrive, tf.raw_ops.LookupTableSizeV2(table_handle=table)
+        # None for a ps, and for a worker beyond those of TF_CONFIG: it joins a live run.
+        is_listed = self.job not in ("ps", "worker") or self.task in self.workers
+        self.rank = self.workers.index(self.task) if is_listed else None
+        self.folder = os.path.abspath(os.getenv("OUTPUT_DIR") or "output")
 
 
 def wait_until(condition, seconds, what=None):
@@ -249,95 +228,590 @@ def wait_until(condition, seconds, what=None):
         time.sleep(0.02)
 
 
-def wait_for_ps(address):
-    """Returns when a ps listens at host:port: a session would wait for it for ever."""
+# region: transport
+# All that knows of tf.distribute.experimental.rpc: another transport can take its place here.
+rpc = tf.distribute.experimental.rpc
+LARGEST = 900_000  # numbers in a message: gRPC refuses one of more than 4 MB
+LOST = (  # the errors of a call to a ps that has ended, or begins anew
+    tf.errors.UnavailableError,
+    tf.errors.InternalError,
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+)
+
+
+def check_address(address):
+    """Raises OSError where a ps cannot listen at host:port: gRPC would not say so."""
     host, port = address.rsplit(":", 1)
-
-    def listens():
-        with contextlib.suppress(OSError), socket.create_connection((host.strip("[]"), port), 5):
-            return True
-
-    wait_until(listens, REQUIRED_WAIT_SECONDS, f"no ps answered at {address}")
-
-
-def serve(cluster, server):
-    """Keeps a ps running until all workers are done, or five minutes after the first of them."""
-    print("listening at", cluster.ps[cluster.index])
-    with tf.Graph().as_default(), tf.Session(server.target, config=cluster.config) as session:
-        _, done = barrier("done", 0, cluster.index)
-        wait_until(lambda: session.run(done), np.inf)
-        wait_until(lambda: session.run(done) == len(cluster.workers), 10 * OPTIONAL_WAIT_SECONDS)
-    print("done")
+    place = host.strip("[]"), int(port)
+    try:
+        socket.create_connection(place, 5).close()
+    except OSError:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:  # with reuse_port, because a launcher may hold the port
+            socket.create_server(place, family=family, reuse_port=True).close()
+        except OSError as error:
+            raise OSError(f"no server can listen at {address}: {error.strerror}") from None
+    else:
+        raise OSError(f"another server listens at {address}")
 
 
-def send(w, vectors):
-    """Returns the vectors on the ps of those of w: one message to each ps."""
-    arrived = []
-    for v, vector in zip(w, vectors):
-        with tf.device(v.device):
-            arrived += [tf.identity(vector)]
-    return arrived
+def listen(address, functions):
+    """Serves tf.functions by their names. The port is closed when what is returned is deleted."""
+    server = rpc.Server.create("grpc", address)
+    for name, function in functions.items():
+        server.register(name, function)
+    server.start()
+    return server
 
 
-# region: variables
-def initial_value(value):
-    """Returns a value as a tensor. As a constant it would stand in the graph, which has a limit."""
-    tensor = tf.numpy_function(lambda: np.asarray_chkfinite(value), [], value.dtype)
-    return tf.ensure_shape(tensor, value.shape)
+def connect(address, seconds):
+    """Waits for a server, and returns a client: client.name(...).get_value() calls a function.
 
-
-def variables(get_variable, name, values):
-    """Makes variables with these first values: name_0, name_1, ..."""
-    return [get_variable(f"{name}_{i}", initializer=initial_value(v)) for i, v in enumerate(values)]
-
-
-# region: skip_gram
-def look_up(parts, words):
-    """Returns the rows of these words, each pulled once, and the row of each word."""
-    once, place = tf.unique(words)
-    rows = tf.nn.embedding_lookup(parts, once, partition_strategy="mod")
-    return rows, tf.gather(rows, place)
-
-
-def batches(data, flags, rank, workers):
-    """Returns batch_loss(w, number) -> the rows of w that a mini-batch needs, and the loss.
-
-    The pairs of a batch depend on (seed, rank, number) only. Its noise words are the neighbours in
-    other pairs: as frequent as neighbours are.
+    Raises TimeoutError if no server answers in so many seconds; no call takes longer either.
     """
-    pairs = variables(tf.get_local_variable, "pairs", [data.train[rank::workers]])[0]
+    try:
+        return rpc.Client.create("grpc", address, timeout_in_ms=1000 * seconds)
+    except tf.errors.DeadlineExceededError:
+        raise TimeoutError(f"no ps answered at {address} in {seconds} s") from None
+
+
+# region: parts
+Part = collections.namedtuple("Part", "vector index dtype begin end slice ps")
+
+
+def state_of(model):
+    """Returns {"state_0": values, ...}: vectors of what Keras keeps beside w, such as means."""
+    return {f"state_{i}": np.ravel(v) for i, v in enumerate(model.non_trainable_variables)}
+
+
+def vectors_of(model):
+    """Returns {"w": all parameters, and the state}. Raises ValueError if w is not finite."""
+    dtypes = sorted({v.dtype for v in model.trainable_variables})
+    if len(dtypes) > 1:
+        raise ValueError(f"w is one vector, of types that don't all match: {', '.join(dtypes)}")
+    w = np.concatenate([np.ravel(v) for v in model.trainable_variables])
+    return {"w": np.asarray_chkfinite(w), **state_of(model)}
+
+
+def sizes_of(model):
+    """Returns [[name, dtype, size]] of these vectors: all that a ps needs to know of a model."""
+    return [[name, str(v.dtype), v.size] for name, v in vectors_of(model).items()]
+
+
+def layout(sizes, ps):
+    """Returns the parts of all vectors, of which each is on one of so many ps."""
+    parts = []
+    for vector, dtype, size in sizes:
+        count = min(size, ps * -(-size // (ps * LARGEST))) or 1
+        ends = [size * i // count for i in range(count + 1)]
+        for i in range(count):
+            place = f"{size} {ends[i]},{ends[i + 1] - ends[i]}"  # of the whole, in a checkpoint
+            parts.append(Part(vector, i, dtype, ends[i], ends[i + 1], place, i % ps))
+    return parts
+
+
+# region: serve
+OTHER_AGE, HEADER = "the ps has another age", tf.TensorSpec([None], tf.int64)
+
+
+class Clock:
+    """The count of updates. The first part of w counts; workers tell its counts to the others."""
+
+    def __init__(self, part, steps):
+        self.part, self.is_first, self.steps = part, part.index == 0, steps
+        self.variable = tf.Variable(0, dtype=tf.int64) if self.is_first else None
+        self.worker = self.ticket = self.version = None  # of a call, while it is traced
+
+    def read(self):
+        """Returns how many updates there were."""
+        return self.variable.read_value() if self.is_first else self.version
+
+    def take(self):
+        """Counts an update and returns how many were before. Raises OutOfRangeError after the last.
+
+        assign_add and a read after it would not be one: two workers could have the same number.
+        """
+        if not self.is_first:
+            return self.ticket
+        handle = self.variable.handle
+        return tf.raw_ops.ResourceCountUpTo(resource=handle, limit=self.steps, T=tf.int64)
+
+
+def answering(function, signature, age, size=None, clock=None):
+    """Returns a tf.function that takes a header, and then what function() takes.
+
+    A header is [age, rank of the worker, ticket, version]; the first part sees to the last two by
+    itself. TensorFlow checks the types. Age and shapes are checked here, before anything moves.
+    """
+
+    def checked(argument):
+        is_vector = argument.shape.rank == 1 and argument.dtype.is_floating
+        return tf.ensure_shape(argument, [size] if is_vector else argument.shape)
+
+    def answer(header, *arguments):
+        age_of_client, *others = tf.unstack(tf.ensure_shape(header, [4]))
+        known = tf.debugging.Assert(tf.equal(age_of_client, age), [OTHER_AGE])
+        arguments = list(map(checked, arguments))
+        with tf.control_dependencies([known, *arguments]):
+            if clock:
+                clock.worker, clock.ticket, clock.version = map(tf.identity, others)
+            return function(*arguments)
+
+    return tf.function(answer, [HEADER, *signature], autograph=False)
+
+
+def serve_part(part, server, age, flags):
+    """Makes a part. Returns {name: function}, and what to save: [(name, slice, variable)]."""
+    size = part.end - part.begin
+    v = tf.Variable(tf.zeros([size], part.dtype))
+    functions, saved = {}, {part.vector: v}
+
+    def set_values(values):
+        return tf.size(v.assign(values))
+
+    common = {"get": (v.read_value, []), "set": (set_values, [tf.TensorSpec([None], part.dtype)])}
+    for name, (function, signature) in common.items():
+        name = f"{name}_{part.vector}_{part.index}"
+        functions[name] = answering(function, signature, age, size)
+    if part.vector == "w":
+        clock = Clock(part, flags.steps)
+        answers, beside = server(v, clock, flags)
+        for name, function in answers.items():
+            signature = function.__annotations__.values()
+            function = answering(function, signature, age, size, clock)
+            functions[f"{name}_{part.index}"] = function
+        saved |= beside
+        if clock.is_first:
+            saved["global_step"] = clock.variable
+    return functions, [
+        (name, part.slice if v.shape.rank == 1 else "", v) for name, v in saved.items()
+    ]
+
+
+def functions_for_all(age, next_age, sizes, ranks):
+    """Returns {name: function} of what no part has for itself. ranks: {what: those who report}."""
+
+    def missing(what, rank):
+        if rank >= 0:
+            ranks[what.decode()].add(int(rank))
+            ranks["joined"].add(int(rank))
+        return np.int64(len(ranks["joined"] - ranks[what.decode()]))
+
+    def free_rank():
+        ranks["joined"].add(rank := max(ranks["joined"], default=-1) + 1)
+        return np.int64(rank)
+
+    word = tf.TensorSpec([], tf.string)
+    functions = {
+        "status": (lambda: (age.read_value(), tf.constant(json.dumps(sizes))), []),
+        "begin": (lambda new: next_age.assign(new).read_value(), [COUNT]),
+        "report": (lambda *report: tf.numpy_function(missing, report, tf.int64), [word, COUNT]),
+        "join": (lambda: tf.numpy_function(free_rank, [], tf.int64), []),
+    }
+    return {name: tf.function(*function, autograph=False) for name, function in functions.items()}
+
+
+def functions_of_parts(cluster, server, age, sizes, flags):
+    """Returns {name: function} of this ps's parts, which have the values of the last checkpoint."""
+    functions, saved = {}, []
+    for part in layout(sizes, len(cluster.ps)):
+        if part.ps == cluster.index:
+            more, variables = serve_part(part, server, age, flags)
+            functions |= more
+            saved += variables
+    restore(cluster.folder, saved)
+
+    def save(step):
+        number, file = tf.strings.as_string(step), f"_temp/{cluster.index}"
+        path = tf.strings.join([f"{cluster.folder}/model.ckpt-", number, file])
+        values = [(name, place, v.read_value()) for name, place, v in saved]
+        with tf.control_dependencies([write(path, values)]):
+            return tf.identity(path)
+
+    return functions | {"save": answering(save, [COUNT], age)}
+
+
+def serve(cluster, server, flags):
+    """Serves this ps's parts until all workers are done, or 5 minutes after the first is.
+
+    A ps has neither data nor model. It waits until the chief says `begin`, reads sizes and values
+    from the folder, and listens anew. After the loss of one ps, all of them do so once more. The
+    number that came with the last `begin` is the age; calls with an earlier one are refused.
+    """
+    address = os.getenv("PS_ADDRESS") or cluster.ps[cluster.index]
+    check_address(address)
+    age, next_age = (tf.Variable(0, dtype=tf.int64) for _ in range(2))
+    ranks = {"joined": set(range(len(cluster.workers))), "start": set(), "done": set()}
+    while True:
+        sizes = read_sizes(cluster.folder) if age != 0 else None
+        functions = functions_for_all(age, next_age, sizes, ranks)
+        if sizes:
+            functions |= functions_of_parts(cluster, server, age, sizes, flags)
+        listening = listen(address, functions)
+        if age == 0:
+            print("listening at", address, flush=True)
+        wait_until(lambda: ranks["done"] or next_age != age, np.inf)
+        wait_until(
+            lambda: ranks["done"] >= ranks["joined"] or next_age != age, 10 * OPTIONAL_WAIT_SECONDS
+        )
+        time.sleep(0.2)  # the last reply is on its way
+        del listening
+        if next_age == age:
+            break
+        if age != 0:
+            print("goes back to the last checkpoint", flush=True)
+        ranks["done"].clear()
+        age.assign(next_age)
+    print("done", flush=True)
+
+
+# region: checkpoint
+# Of the format of tf.train.Checkpoint. A vector is in slices, so that another number of ps can read
+# it. Each ps writes its own, and the chief makes of all files one checkpoint.
+def write(path, saved):
+    """Writes a file of [(name, slice, values)]."""
+    names, slices, values = zip(*saved)
+    return tf.raw_ops.SaveV2(
+        prefix=path, tensor_names=names, shape_and_slices=slices, tensors=values
+    )
+
+
+def restore(folder, saved):
+    """Gives variables their values in the last checkpoint; the first one has the model alone."""
+    found = {name for name, _ in tf.train.list_variables(folder)}
+    checkpoint = tf.train.latest_checkpoint(folder)
+    if checkpoint.endswith("model.ckpt-0"):
+        saved = [one for one in saved if one[0] in found]
+    names, slices, variables = zip(*saved)
+    values = tf.raw_ops.RestoreV2(
+        prefix=checkpoint,
+        tensor_names=names,
+        shape_and_slices=slices,
+        dtypes=[v.dtype for v in variables],
+    )
+    for v, value in zip(variables, values):
+        v.assign(value)
+
+
+def merge(folder, step, written):
+    """Makes a checkpoint of the files that all ps have written. The last five are kept."""
+    path = f"{folder}/model.ckpt-{step}"
+    tf.raw_ops.MergeV2Checkpoints(checkpoint_prefixes=written, destination_prefix=path)
+    state = tf.train.get_checkpoint_state(folder)
+    paths = [p for p in state.all_model_checkpoint_paths if p != path] if state else []
+    names = [os.path.basename(p) for p in [*paths[-4:], path]]
+    lines = [f'model_checkpoint_path: "{names[-1]}"']
+    lines.extend(f'all_model_checkpoint_paths: "{name}"' for name in names)
+    replace_file(f"{folder}/checkpoint", "\n".join(lines) + "\n")
+    for old in paths[:-4]:
+        for file in glob.glob(f"{glob.escape(old)}.*"):
+            os.remove(file)
+    for partial in glob.glob(f"{glob.escape(folder)}/model.ckpt-*_temp"):
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def replace_file(path, text):
+    """Writes a file of which nobody reads a half."""
+    with open(f"{path}.new", "w") as file:
+        file.write(text)
+    os.replace(f"{path}.new", path)
+
+
+def read_sizes(folder):
+    """Returns sizes_of() the model that a chief trains in this folder; None if it used sessions."""
+    with open(f"{folder}/flags.json") as file:
+        return json.load(file).get("sizes")
+
+
+# region: call
+Reply = collections.namedtuple(
+    "Reply", "w version ticket ready arrived bytes more pull", defaults=[None]
+)
+Pending = collections.namedtuple("Pending", "get_value")
+
+
+def cut(argument, parts):
+    """Returns what each part gets: its numbers of a vector, its item of a list, or a scalar."""
+    if isinstance(argument, list):
+        return argument
+    if argument.shape.rank == 0:
+        return [argument] * len(parts)
+    return tf.split(argument, [part.end - part.begin for part in parts])
+
+
+class Ps:
+    """All ps, for a worker: ps.push(v) calls the `push` of each part of w with its part of v."""
+
+    def __init__(self, cluster, sizes, seconds=REQUIRED_WAIT_SECONDS):
+        """Waits until all ps listen. No call takes longer than `seconds`."""
+        self.cluster, self.sizes, self.seconds = cluster, sizes, seconds
+        self.age = tf.Variable(0, dtype=tf.int64)  # of all ps, once this worker has joined them
+        self.rank = cluster.rank
+        self.parts = {}
+        for part in layout(sizes, len(cluster.ps)):
+            self.parts.setdefault(part.vector, []).append(part)
+        self.controls, self.clients = self.connected(), None  # those know functions_for_all()
+
+    def connected(self):
+        """Returns a client of each ps, which knows all functions that it has now."""
+        return [connect(address, self.seconds) for address in self.cluster.ps]
+
+    def __getattr__(self, name):
+        return lambda *arguments: self.call(name, *arguments)
+
+    def call(self, name, *arguments):
+        """Calls the function of each part of w, and returns a Reply.
+
+        The first part answers first: its error ends the run before another part has moved, and its
+        counts are told to the others. Behind the counts a part may return its part of w, and what
+        is its own: `more` has lists of that.
+        """
+        parts = self.parts["w"]
+        sent = [cut(argument, parts) for argument in arguments]
+        with tf.control_dependencies(sum(sent, [])):
+            ready = tf.timestamp()
+        with tf.control_dependencies([ready]):
+            first, *others = zip(parts, *sent, strict=True)
+            replies = [tf.nest.flatten(self.ask(name, *first).get_value())]
+        counts = [tf.ensure_shape(v, []) for v in replies[0] if v.dtype == tf.int64]
+        with tf.control_dependencies(counts):
+            told = counts[0], counts[-1]
+            pending = [self.ask(name, part, *piece, counts=told) for part, *piece in others]
+        replies += [tf.nest.flatten(reply.get_value()) for reply in pending]
+        with tf.control_dependencies(sum(replies, [])):
+            arrived = tf.timestamp()
+        came = [[v for v in reply if v.dtype != tf.int64] for reply in replies]
+        crossed = [v for v in sum(sent + came, []) if v.shape.rank != 0]
+        size = tf.add_n([tf.size(v, tf.int64) * v.dtype.size for v in crossed])
+        w, *more = [list(pieces) for pieces in zip(*came)] or [None]
+        if w:
+            w = tf.ensure_shape(tf.concat(w, 0), [parts[-1].end])
+        return Reply(w, counts[-1], counts[0], ready, arrived, size, more)
+
+    def ask(self, name, part, *arguments, counts=(0, 0)):
+        """Calls the function of a part; what is returned has get_value(), which waits."""
+        function = getattr(self.clients[part.ps], f"{name}_{part.index}")
+        pending = function(self.header(*counts), *arguments)
+
+        def get_value():
+            with tf.name_scope(f"ps-{part.ps}.{name}"):  # the text of an error has it
+                return pending.get_value()
+
+        return Pending(get_value)
+
+    def ask_first(self, name):
+        """Calls a function of the first part alone, and returns its count."""
+        return tf.ensure_shape(self.ask(name, self.parts["w"][0]).get_value(), [])
+
+    def header(self, ticket=0, version=0):
+        """Returns what answering() wants first in a message."""
+        return tf.stack([self.age, *[tf.cast(n, tf.int64) for n in (self.rank, ticket, version)]])
+
+    def ages(self):
+        """Returns the age of each ps. Raises ValueError if one has another model than this task."""
+        ages = []
+        for client, address in zip(self.controls, self.cluster.ps):
+            try:
+                age, sizes = client.status().get_value()
+            except tf.errors.DeadlineExceededError:
+                raise TimeoutError(f"no ps answered at {address} in {self.seconds} s") from None
+            sizes = json.loads(sizes.numpy())
+            if sizes not in (None, self.sizes):
+                raise ValueError(f"the ps have another model: {sizes}, not {self.sizes}")
+            ages.append(int(age))
+        return ages
+
+    def join(self, first_values=None):
+        """Waits until all ps have one age. The chief, who has first_values, sees to it.
+
+        An age begins with the last checkpoint, also for a ps that was not lost.
+        """
+        ages = self.ages()
+        if first_values and (0 in ages or len(set(ages)) > 1):
+            if not tf.train.latest_checkpoint(self.cluster.folder):
+                self.save_first(first_values)
+            now = np.int64(time.time_ns())
+            for client in self.controls:
+                client.begin(now).get_value()
+
+        def have_one():
+            try:
+                age, *others = set(self.ages())
+            except LOST:  # a ps begins just now
+                return False
+            self.age.assign(age)
+            return age and not others
+
+        wait_until(have_one, REQUIRED_WAIT_SECONDS, "the chief made no model")
+        self.clients = self.clients or self.connected()
+
+    def set_values(self, vectors):
+        """Gives the parts of these vectors their values. vectors: {name: values}."""
+        pending = [
+            self.ask(f"set_{name}", part, tf.constant(values[part.begin : part.end]))
+            for name, values in vectors.items()
+            for part in self.parts.get(name, [])
+        ]
+        for reply in pending:
+            reply.get_value()
+
+    def get_values(self, name):
+        """Returns the values of a vector."""
+        pending = [self.ask(f"get_{name}", part) for part in self.parts[name]]
+        return np.concatenate([reply.get_value() for reply in pending])
+
+    def report(self, what, rank=-1, ps=0):
+        """Reports to a ps, unless the rank is -1; returns how many workers have not yet."""
+        return int(self.controls[ps].report(tf.constant(what), np.int64(rank)).get_value())
+
+    def save_first(self, values):
+        """Makes the first checkpoint, without any ps. values: {vector: values}."""
+        path = f"{self.cluster.folder}/model.ckpt-0_temp/all"
+        saved = [
+            (name, part.slice, values[name][part.begin : part.end])
+            for name, parts in self.parts.items()
+            for part in parts
+        ]
+        write(path, [*saved, ("global_step", "", np.int64(0))])
+        merge(self.cluster.folder, 0, [path])
+
+    def save(self, step):
+        """Makes a checkpoint of what all ps have."""
+        pending = [client.save(self.header(), np.int64(step)) for client in self.clients]
+        merge(self.cluster.folder, step, [reply.get_value() for reply in pending])
+
+
+# region: rows
+class Rows:
+    """The rows of the table e that one of so many ps has: row `id` is on ps id % ps, as id // ps.
+
+    Each word has two rows, one as a word and one as a neighbour.
+    """
+
+    def __init__(self, index, ps, flags):
+        """Makes the first values."""
+        self.index, self.ps, self.rows = index, ps, 2 * flags.words
+        self.name = f"e_{index}_of_{ps}"
+        words, both = [len(range(index, end, ps)) for end in (flags.words, self.rows)]
+        shape, most = [words, flags.dimensions], 0.5 / flags.dimensions
+        of_words = tf.random.stateless_uniform(shape, [flags.seed, index], -most, most)
+        neighbours = tf.zeros([both - words, flags.dimensions])
+        self.table = tf.Variable(tf.concat([of_words, neighbours], 0))
+
+    def here(self, ids, values=None):
+        """Returns the places of these rows in the table.
+
+        Raises InvalidArgumentError if it has not all of them, or if the values are not of as many.
+        """
+        mine = (ids % self.ps == self.index) & (0 <= ids) & (ids < self.rows)
+        known = [tf.debugging.Assert(tf.reduce_all(mine), ["not all rows are on this ps", ids])]
+        if values is not None:
+            match = tf.shape(values) == [tf.size(ids), self.table.shape[1]]
+            known.append(tf.debugging.Assert(tf.reduce_all(match), ["not a value for each row"]))
+        with tf.control_dependencies(known):
+            return ids // self.ps
+
+
+def cut_rows(ps, ids, *values):
+    """Returns lists of what belongs to each ps: of the ids, and of their values."""
+    count = len(ps.cluster.ps)
+    if len(ps.parts["w"]) != count:
+        raise ValueError(f"w has {len(ps.parts['w'])} parts on {count} ps: each needs one, for e")
+    owner = tf.cast(ids % count, tf.int32)
+    return [tf.dynamic_partition(v, owner, count) for v in (ids, *values)]
+
+
+def joined_rows(ids, rows):
+    """Returns the rows of these ids in their order. rows: those of each ps."""
+    owner = tf.cast(ids % len(rows), tf.int32)
+    places = tf.dynamic_partition(tf.range(tf.size(ids)), owner, len(rows))
+    return tf.dynamic_stitch(places, [tf.ensure_shape(values, [None, None]) for values in rows])
+
+
+# region: word_pairs
+def scores(model, w, word, others):
+    """Returns the vectors of words as the model changes them, with w, times those of others."""
+    shapes = [v.shape for v in model.trainable_variables]
+    parts = tf.split(w, [int(np.prod(shape)) for shape in shapes])
+    changed, _ = model.stateless_call(list(map(tf.reshape, parts, shapes)), [], word)
+    return [tf.einsum(how, changed, other) for how, other in others]
+
+
+def gradients(model, words, neighbours, flags, rank):
+    """Returns (draw, gradient).
+
+    draw(number): the ids of the rows that a mini-batch needs, each once, and the place of each of
+    its words among them. Its noise words are the neighbours in other pairs: as frequent as those.
+    gradient(w, e, places): the loss at w and these rows, and its gradients.
+    """
     b, k = flags.batch_size, flags.noise_words
 
-    def batch_loss(w, number):
+    def draw(number):
         key = [flags.seed * 65536 + rank, number]  # of int64, as the number is
-        rows = tf.random.stateless_uniform([b + k], key, 0, pairs.shape[0], tf.int32)
-        drawn = tf.gather(pairs, rows)
-        words, word = look_up(w[: len(w) // 2], drawn[:b, 0])
-        neighbours, other = look_up(w[len(w) // 2 :], drawn[:, 1])
-        with tf.control_dependencies(tf.get_collection("written")):  # of the updates before
-            true = tf.reduce_sum(word * other[:b], axis=1)
-        return [words, neighbours], loss(true, tf.matmul(word, other[b:], transpose_b=True))
+        pairs = tf.random.stateless_uniform([b + k], key, 0, len(words), "int32")
+        ids = tf.concat([tf.gather(words, pairs[:b]), tf.gather(neighbours, pairs)], 0)
+        return tf.unique(ids)
 
-    return batch_loss
+    def gradient(w, e, places):
+        with tf.GradientTape() as tape:
+            tape.watch([w, e])
+            word, near, noise = tf.split(tf.gather(e, places), [b, b, k])
+            value = loss(*scores(model, w, word, [("bd,bd->b", near), ("bd,kd->bk", noise)]))
+        g, of_rows = tape.gradient(value, [w, e])
+        return value, g, tf.convert_to_tensor(of_rows)
 
-
-def evaluation(w, data):
-    """Returns [the loss, the share of test pairs that score above the word with its noise word]."""
-    pairs, noise = variables(tf.get_local_variable, "test_pairs", [data.test, data.noise])
-    _, word = look_up(w[: len(w) // 2], pairs[:, 0])
-    _, other = look_up(w[len(w) // 2 :], tf.concat([pairs[:, 1], noise], 0))
-    true, false = tf.split(tf.reduce_sum(tf.concat([word, word], 0) * other, axis=1), 2)
-    return [loss(true, false), tf.reduce_mean(tf.cast(true > false, tf.float32))]
+    return draw, gradient
 
 
-def mean_bytes(task):
-    """Returns the bytes of an update, the mean over those in the metrics of a task."""
-    path = os.path.join(os.getenv("OUTPUT_DIR") or "output", "metrics-%s-%d.csv" % task)
+def evaluation(model, words, others, ps):
+    """Returns a function of w: [the loss, the share of test pairs that score above their noise]."""
+
+    @tf.function(autograph=False)
+    def score(w, words, others):
+        ids, places = tf.unique(tf.concat([words, tf.reshape(others, [-1])], 0))
+        e = tf.gather(joined_rows(ids, ps.pull_rows(*cut_rows(ps, ids)).more[0]), places)
+        word, others = e[: tf.size(words)], e[tf.size(words) :]
+        near, noise = others[::2], others[1::2]
+        return scores(model, w, word, [("bd,bd->b", near), ("bd,bd->b", noise)])
+
+    def evaluate(w):
+        n = LARGEST // (3 * model.output_shape[-1])  # so many pairs' rows fit into a message
+        parts = range(0, len(words), n)
+        pairs = [score(w, words[i : i + n], others[i : i + n]) for i in parts]
+        true, noise = [tf.concat(one, 0) for one in zip(*pairs)]
+        return loss(true, noise), tf.reduce_mean(tf.cast(true > noise, "float32"))
+
+    return evaluate
+
+
+def show(vocabulary, cluster, flags):
+    """Prints the words whose vectors point the same way, and the bytes of a push."""
+    words, ps = np.empty([len(vocabulary), flags.dimensions], np.float32), len(cluster.ps)
+    for i in range(ps):
+        rows = len(range(i, 2 * flags.words, ps))
+        (read,) = tf.raw_ops.RestoreV2(  # of the table only the rows of these words
+            prefix=tf.train.latest_checkpoint(cluster.folder),
+            tensor_names=[f"e_{i}_of_{ps}"],
+            shape_and_slices=[f"{rows} {flags.dimensions} 0,{len(words[i::ps])}:-"],
+            dtypes=[tf.float32],
+        )
+        words[i::ps] = read
+    words /= np.linalg.norm(words, axis=1, keepdims=True)
+    for word in "function", "string", "exception", "import", "module", "bytes", "tuple", "loop":
+        if word in vocabulary:
+            near = np.argsort(-words @ words[vocabulary.index(word)])[1:6]
+            print("%-10s is near %s" % (word, ", ".join(vocabulary[i] for i in near)))
+    path = "%s/metrics-%s-%d.csv" % (cluster.folder, *cluster.task)
     rows = np.genfromtxt(path, delimiter=",", names=True, invalid_raise=False)
-    return np.nanmean(rows["bytes"])
+    moved, whole = np.nanmean(rows["bytes"]), 2 * words.size * 2 * 4  # two rows a word, both ways
+    guess = np.log(1 + WEIGHT) + WEIGHT * np.log(1 + 1 / WEIGHT)
+    print(f"A model that knows only how frequent words are has accuracy 50%, loss {guess:.3f}")
+    sizes = f"{moved / 1e3:.0f} KB of rows; whole tables would be {whole / 1e3:.0f} KB"
+    print(f"An update moved {sizes}, {whole / moved:.1f} times as much", flush=True)
 
 
-# region: metrics
+# region: facts
 # A line of metrics-<task>.csv is a push: global_step counts it, loss is that of its last
 # mini-batch, bytes are those pulled and pushed, and wait_seconds pass from the gradient to its
 # arrival. Or it is a test: its end, its begin, global_step, and TEST. Times are seconds since 1970.
@@ -350,35 +824,23 @@ for name, (better, function) in METRICS.items():
     TEST[f"test_{name}"] = better
 
 
-def push_row(update, step, flags):
-    """Returns the columns PUSH as one float64 tensor: to fetch one costs less than to fetch nine.
-
-    Of an update, pulled and pushed are lists of vectors, version and ticket the counts of updates
-    at the pull and before the push, and push is the op that pushes.
-    """
-    with tf.control_dependencies([update.push]), tf.device(step.device):
-        ticket = tf.identity(update.ticket)  # one message: the push has arrived, and its number
-    ticket = tf.identity(ticket)  # here: what follows it needs no second message
-    times = []
-    for tensors in update.pulled, update.pushed, [ticket]:  # in a tf.function they come in turn
-        with tf.control_dependencies(tensors):
-            times += [tf.timestamp()]
-    pulled, ready, pushed = times
-    local_steps = getattr(update, "local_steps", getattr(flags, "local_steps", 1))
-    size = sum(tf.size(t, out_type=tf.int64) * t.dtype.size for t in update.pulled + update.pushed)
-    row = [pushed, pulled, ticket + 1, local_steps, local_steps * flags.batch_size, update.loss]
-    row += [ticket - update.version, size, pushed - ready]
+def push_row(pull_time, version, loss, reply, flags):
+    """Returns the columns PUSH as one float64 tensor."""
+    local_steps = getattr(flags, "local_steps", 1)
+    if reply.pull:  # that of this update, if it has made one
+        pull_time, version = reply.pull.arrived, reply.pull.version
+    row = [reply.arrived, pull_time, reply.ticket + 1, local_steps, local_steps * flags.batch_size]
+    row += [loss, reply.ticket - version, reply.bytes, reply.arrived - reply.ready]
     return tf.stack([tf.cast(column, "float64") for column in row])
 
 
 class Metrics:
     """What a task leaves in OUTPUT_DIR: metrics-<task>.csv; the chief also flags.json."""
 
-    def __init__(self, task, workers, parameters, flags, ps=0):
+    def __init__(self, cluster, model, flags):
         """Raises ValueError if OUTPUT_DIR is no good name, or has another model's checkpoint."""
-        self.directory = folder = os.path.abspath(os.getenv("OUTPUT_DIR") or "output")
-        self.is_chief = task == workers[0]
-        self.flags = flags
+        self.folder = folder = cluster.folder
+        self.is_chief, self.flags = cluster.rank == 0, flags
         self.step = self.shown = 0
         if set("*?[\\") & set(folder):  # patterns: it would find no checkpoint
             raise ValueError(f"OUTPUT_DIR must have none of the signs *?[\\: {folder}")
@@ -391,23 +853,27 @@ class Metrics:
                 raise
             except OSError:  # the file system has no locks
                 pass
+            sizes, has_flags = sizes_of(model), os.path.exists(f"{folder}/flags.json")
+            known = read_sizes(folder) if has_flags else None
+            if tf.train.latest_checkpoint(folder) and known != sizes:
+                raise ValueError(f"{folder} has a checkpoint of another model")
             facts = {
                 "example": __doc__.split(":")[0],
                 "script": __file__,
-                "tasks": ["%s-%d" % worker for worker in workers],
-                "ps": ps,
+                "tasks": ["%s-%d" % worker for worker in cluster.workers],
+                "ps": len(cluster.ps),
                 "metrics": TEST,
-                "variables": [[v.path, list(v.shape)] for v in parameters],
+                "variables": [[v.path, list(v.shape)] for v in model.trainable_variables],
+                "sizes": sizes,
                 "arguments": vars(flags),
                 "versions": {"tensorflow": tf.__version__},
             }
-            if tf.train.latest_checkpoint(folder):
-                if json.load(open(f"{folder}/flags.json")).get("variables") != facts["variables"]:
-                    raise ValueError(f"{folder} has a checkpoint of another model")
-            with open(f"{folder}/flags.json", "w") as file:
-                json.dump(facts, file, indent=2)
+            replace_file(f"{folder}/flags.json", json.dumps(facts, indent=2))
+
+    def begin(self, job, index):
+        """Begins the file of this task."""
         # Line by line, so that even kill -9 loses none; it costs microseconds.
-        self.file = open(f"{folder}/metrics-{task[0]}-{task[1]}.csv", "a", 1)
+        self.file = open(f"{self.folder}/metrics-{job}-{index}.csv", "a", 1)
         # The line before a restart may have been cut short.
         print("# restart" if self.file.tell() else f"{PUSH},{','.join(TEST)}", file=self.file)
 
@@ -430,71 +896,110 @@ class Metrics:
         print(f"update {step} of {self.flags.steps}", *words, flush=True)
 
 
-# region: prepare
-def prepare(session, saver, metrics):
-    """Returns when the model is on the ps: if it is not, the chief makes or restores it."""
-    missing = tf.size(tf.report_uninitialized_variables(tf.global_variables()))
-    if metrics.is_chief and session.run(missing):
-        if checkpoint := tf.train.latest_checkpoint(metrics.directory):
-            saver.restore(session, checkpoint)
-        else:
-            session.run(tf.global_variables_initializer())
-    wait_until(lambda: not session.run(missing), REQUIRED_WAIT_SECONDS, "the chief made no model")
-    session.run(tf.local_variables_initializer())
-
-
-# region: session
+# region: train
 MORE_FLAGS += [("updates-per-call", 10, "updates in one call; take 1 where one takes seconds")]
+LOSSES = 5  # after so many without an update between them, an error is no loss of a ps
 
 
-def train(cluster, server, initial, step, make_update, test, flags):
-    """Updates w until all updates are made; the chief also tests and saves it."""
-    n, ps = len(cluster.workers), len(cluster.ps)
-    metrics = Metrics(cluster.task, cluster.workers, initial, flags, ps)
-    written, before = tf.get_collection_ref("written"), []
-    while len(written) < flags.updates_per_call:
-        with tf.device(cluster.device), tf.control_dependencies(before):
-            update = make_update()
-            written += [tf.numpy_function(metrics.push, [push_row(update, step, flags)], [])]
-        before = [update.push]  # when it has arrived, the next one pulls
-        tf.get_variable_scope().reuse_variables()
-    saver = tf.train.Saver(sharded=ps > 1, save_relative_paths=True)
-    start, started = barrier("start", cluster.rank)
-    finish, finished = zip(*[barrier("done", cluster.rank, i) for i in range(ps)])
+def train(cluster, model, data, update, flags):
+    """Updates w until all updates are made; the chief also tests and saves it.
+
+    update.begin(w), if there is such a function, is what a worker has as w_k at first. From then on
+    it keeps what update() returns; otherwise it takes w as it is on the ps.
+    """
+    begin = getattr(update, "begin", None)
+    metrics, k, n = Metrics(cluster, model, flags), cluster.rank, len(cluster.workers)
+    # A ps may let a worker wait for others, up to --step-timeout.
+    ps = Ps(cluster, sizes_of(model), REQUIRED_WAIT_SECONDS + getattr(flags, "step_timeout", 0))
+    first_values = vectors_of(model) if metrics.is_chief else None
+    rows, task = slice(k, None, n), cluster.task  # worker k has every n-th row
+    if k is None:  # it joins a live run, and has all rows
+        k, rows = int(ps.controls[0].join().get_value()), slice(None)
+        ps.rank, task = k, ("worker", k)
+        print("joins as worker", k, flush=True)
+    metrics.begin(*task)
+    x, y, x_test, y_test = (
+        tf.constant(np.asarray_chkfinite(part))
+        for part in (data.x_train[rows], data.y_train[rows], data.x_test, data.y_test)
+    )
+    gradient = gradients(model, x, y, flags, k)
+    evaluate = evaluation(model, x_test, y_test, ps)
+
+    @tf.function(autograph=False)
+    def pull():
+        reply = ps.pull()
+        return reply.arrived, reply.version, reply.w
+
+    @tf.function(autograph=False)
+    def updates(*pulled):
+        def one(i, pull_time, version, w_k):
+            loss, reply = update(ps, version, w_k, gradient, flags)
+            row = push_row(pull_time, version, loss, reply, flags)
+            tf.numpy_function(metrics.push, [row], [])
+            return i + 1, reply.arrived, reply.version, reply.w
+
+        def is_due(i, _, version, w_k):
+            return (i < flags.updates_per_call) & (version < flags.steps)
+
+        return tf.while_loop(is_due, one, [0, *pulled], parallel_iterations=1)[1:]
+
+    def pull_anew(pulled=None):
+        pull_time, version, w = pull()
+        if begin:
+            w = pulled[2] if pulled else begin(w)
+        return pull_time, version, w
+
+    def take_state():
+        for i, v in enumerate(model.non_trainable_variables):
+            value = np.reshape(ps.get_values(f"state_{i}"), v.shape)
+            # The seeds differ, so that no two workers drop the same units.
+            v.assign(value + k if v.name == "seed_generator_state" else value)
 
     def test_and_save():
-        metrics.test(time.time(), *session.run([step, *test]))
-        saver.save(session, f"{metrics.directory}/model.ckpt", step, write_meta_graph=False)
+        began, (_, version, w) = time.time(), pull()
+        ps.set_values(state_of(model))
+        metrics.test(began, int(version), *map(float, evaluate(w)))
+        ps.save(metrics.step)
 
-    def wait_for(arrived, count):
-        wait_until(lambda: session.run(arrived) >= count, OPTIONAL_WAIT_SECONDS)
+    def wait_for_others(what, missing):
+        wait_until(lambda: ps.report(what) <= missing, OPTIONAL_WAIT_SECONDS)
 
-    while True:
-        for address in cluster.ps:
-            wait_for_ps(address)
-        session = tf.Session(server.target, config=cluster.config)
-        try:
-            prepare(session, saver, metrics)
-            update_w = session.make_callable(written)
-            with contextlib.suppress(tf.errors.OutOfRangeError):  # every update is taken
-                update_w()  # the first call sets up the graph everywhere
-                session.run(start)
-                wait_for(started, n)
-                while True:
-                    saved = metrics.step
-                    while not metrics.is_chief or metrics.step < saved + flags.checkpoint_steps:
-                        update_w()
+    def go_on(is_first):
+        ps.join(first_values)
+        take_state()
+        with contextlib.suppress(tf.errors.OutOfRangeError):  # every update is taken
+            if is_first:  # trace the graph, by a call that makes no update
+                pull_time, _, w_k = pull_anew()
+                updates(pull_time, tf.constant(flags.steps, tf.int64), w_k)
+            ps.report("start", k)
+            if is_first:
+                wait_for_others("start", 0)
+            pulled = pull_anew()
+            saved = int(pulled[1])  # after a loss it is less than this worker's last update
+            while pulled[1] < flags.steps:
+                pulled = updates(*pulled)
+                if metrics.is_chief and metrics.step >= saved + flags.checkpoint_steps:
                     test_and_save()
-            session.run(start)  # if every update was taken before its first call
-            if metrics.is_chief:
-                wait_for(finished[0], n - 1)
-                test_and_save()
-            session.run(finish)
-            return print("done, the output is in", metrics.directory)
-        except (tf.errors.AbortedError, tf.errors.UnavailableError, tf.errors.CancelledError):
-            print("a ps was lost: training goes on from the last checkpoint")
-            # Closing a session waits for the lost ps, up to 30 s.
-            threading.Thread(target=session.close, daemon=True).start()
+                    saved, pulled = metrics.step, pull_anew(pulled)
+        if metrics.is_chief:
+            wait_for_others("done", 1)
+            test_and_save()
+        for i in range(len(cluster.ps)):
+            ps.report("done", k, i)
+
+    losses, lost_at = 0, None
+    while True:
+        try:
+            go_on(is_first=lost_at is None)
+            print("done, the output is in", cluster.folder)
+            return
+        except tf.errors.OpError as error:
+            losses = losses + 1 if lost_at == metrics.step else 1
+            lost_at = metrics.step
+            begins_anew = OTHER_AGE in error.message or "is not registered" in error.message
+            if losses > LOSSES or not (isinstance(error, LOST) or begins_anew):
+                raise
+            print("a ps was lost: training goes on from the last checkpoint", flush=True)
 
 
 if __name__ == "__main__":

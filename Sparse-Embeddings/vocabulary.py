@@ -15,7 +15,8 @@ import pathlib
 import numpy as np
 from common import pages
 
-DIMENSIONS, NOISE_WORDS, BATCHES = 32, 64, 200  # the first two are the script's defaults
+MOST_WORDS, DIMENSIONS, NOISE_WORDS = 5000, 32, 64  # the script's defaults
+BATCHES = 200
 HERE = pathlib.Path(__file__).resolve().parent
 
 
@@ -24,8 +25,9 @@ def of_text(random):
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     import sparse_embeddings  # here, because only this needs TensorFlow
 
-    data = sparse_embeddings.load_data(sparse_embeddings.DATASET)
-    return len(data.vocabulary), lambda n: data.train[random.randint(len(data.train), size=n)]
+    data = sparse_embeddings.load_data(sparse_embeddings.DATASET, MOST_WORDS)
+    pairs = np.stack([data.x_train, data.y_train], 1)
+    return len(data.vocabulary), lambda n: pairs[random.randint(len(pairs), size=n)]
 
 
 def of_zipf(words, random):
@@ -50,13 +52,14 @@ def count(words, draw, batch_size):
     shared = [
         sum(len(a & b) for a, b in zip(*two)) / n for two, n in zip(zip(batches, batches[1:]), rows)
     ]
-    # A row crosses twice, as float32; its number goes along with the push, as int32.
+    # A row crosses twice, as float32, and so does its number, as int64; the Dense layer, too.
+    dense = DIMENSIONS * (DIMENSIONS + 1)
     return {
         "words": words,
         "batch_size": batch_size,
         "rows": float(np.mean(rows)),
         "shared": float(np.mean(shared)),
-        "bytes": float(np.mean(rows)) * (2 * 4 * DIMENSIONS + 4),
+        "bytes": float(np.mean(rows)) * (2 * 4 * DIMENSIONS + 2 * 8) + 2 * 4 * dense,
         "whole_bytes": 2 * 2 * 4 * words * DIMENSIONS,
     }
 

@@ -29,6 +29,16 @@ MEASURED_BEFORE = {
     "HogWild": "ceaa6658dd32c281",
     "Distributed-Setup": "0aef7953c308ada3",
     "Non-Distributed-Setup": "0aa55764447c61cc",
+    "Sparse-Embeddings": "77a2cf99eff4e045",
+    "DOWNPOUR-Easy": "8b3779a94d04bf4d",
+    "DOWNPOUR": "c8ca096821d5627c",
+    "ADAG": "696c068e3824e182",
+    "DynSGD": "0da48a5ce65a4609",
+    "AEASGD": "da07f50826a777ef",
+    "AEAMSGD": "cb027cd6380b3591",
+    "Further-Algorithms/Async-Local-SGD": "d1098b7107db5c8b",
+    "Further-Algorithms/Bounded-Staleness": "2ccbc4608db46202",
+    "Further-Algorithms/Delay-Compensation": "0a43dab24326b1b4",
 }
 MEASURED_BEFORE_WORDS = f"session script of commit {SESSION_COMMIT}"
 # Tables of other measurements in which such results stand, by their files.

@@ -86,36 +86,36 @@ class Downpour(Easy):
 
 
 class Elastic(HogWild):
-    """T steps v <- delta * v - lr * g(w_k + delta * v), w_k <- w_k + v; in the last also
-    w_k <- w_k - E, w <- w + E with E = alpha * (w_k - w) of the w_k before it; alpha = lr * rho."""
+    """E = alpha * (w_k - w), w <- w + E, alpha = lr * rho, and then w_k <- w_k - E + v, where
+    v <- delta * v - lr * g(w_k + delta * v) is of the w_k before; T - 1 times w_k <- w_k + v."""
 
     def __init__(self, w, *more, **knobs):
         super().__init__(w, *more, **knobs)
-        self.own = {k: self.copy() for k in range(self.n)}
+        self.own = {}
         self.v = {k: [np.zeros_like(v) for v in self.w] for k in range(self.n)}
-        self.pushes = dict.fromkeys(range(self.n), 0)
 
-    def one(self, k, number, w_k, v):
-        delta = self.knobs.get("momentum", 0.0)
-        loss, g = self.gradient(k, number, [p + delta * m for p, m in zip(w_k, v)])
-        v = [delta * m - self.lr * d for m, d in zip(v, g)]
-        return loss, [p + m for p, m in zip(w_k, v)], v
+    def pull(self, k):
+        super().pull(k)
+        self.own.setdefault(k, self.copy())  # it begins as w
 
-    def update(self, k, version, center):
+    def update(self, k, version, _):
         T, w_k, v = self.knobs["local_steps"], self.own[k], self.v[k]
-        first = self.pushes[k] * T
-        for t in range(T - 1):
-            _, w_k, v = self.one(k, first + t, w_k, v)
-        force = [self.lr * self.knobs["rho"] * (p - c) for p, c in zip(w_k, center)]
-        loss, moved, v = self.one(k, first + T - 1, w_k, v)
-        self.own[k], self.v[k] = [m - e for m, e in zip(moved, force)], v
-        self.w = [p + e for p, e in zip(self.w, force)]
-        self.pushes[k] += 1
+        delta = self.knobs.get("momentum", 0.0)
+        force = [self.lr * self.knobs["rho"] * (p - c) for p, c in zip(w_k, self.w)]
+        self.w = [c + e for c, e in zip(self.w, force)]
+        for t in range(T):
+            ahead = [p + delta * m for p, m in zip(w_k, v)]
+            loss, g = self.gradient(k, version * T + t, ahead)
+            v = [delta * m - self.lr * d for m, d in zip(v, g)]
+            w_k = [p + m for p, m in zip(w_k, v)]
+            if t == 0:
+                w_k = [p - e for p, e in zip(w_k, force)]
+        self.own[k], self.v[k] = w_k, v
         return loss
 
     def values(self):
         values = super().values()
-        values["own parameters"] = [v for k in range(self.n) for v in self.own[k]]
+        values["own parameters"] = [v for k in range(self.n) for v in self.own.get(k, self.w)]
         if "momentum" in self.knobs:
             values["velocities"] = [v for k in range(self.n) for v in self.v[k]]
         return values

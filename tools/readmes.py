@@ -282,10 +282,12 @@ def text(folder, name):
     in_markdown = table.startswith(("| ", "**", "<details>", "Measured: "))
     table = table.rstrip("\n") if in_markdown else f"```\n{table}```"
     if shown(path) in TABLES_BEFORE:
-        named = [name for name in MEASURED_BEFORE if re.search(rf"(?<![\w-]){name}\b", table)]
-        verb = "were" if len(named) > 1 else "was"
-        words = f"{verb} measured with the {MEASURED_BEFORE_WORDS}"
-        table += f"\n\n{' and '.join(named or ['HogWild'])} {words}."
+        names = {name.split("/")[-1] for name in MEASURED_BEFORE}
+        *others, last = sorted(n for n in names if re.search(rf"(?<![\w-]){n}\b", table)) or [
+            "HogWild"
+        ]
+        named = f"{', '.join(others)} and {last} were" if others else f"{last} was"
+        table += f"\n\n{named} measured with the {MEASURED_BEFORE_WORDS}."
     return table
 
 

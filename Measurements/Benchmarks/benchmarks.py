@@ -43,17 +43,17 @@ TIMED = [
         "            metrics.began = time.monotonic()\n            saved = int(pulled[1])",
     ),
     (
-        '        ps.report("start", k)  #',
+        '        if metrics.is_chief:\n            wait_for_others("done"',
         "        rate = flags.steps / (time.monotonic() - metrics.began)\n"
         "        with open(f'{metrics.folder}/rate.json', 'w') as file:\n"
         "            json.dump(rate, file)\n"
-        '        ps.report("start", k)  #',
+        '        if metrics.is_chief:\n            wait_for_others("done"',
     ),
 ]
 UNOBSERVED = [
     *TIMED,
     (
-        "            row = push_row(pull_time, push_time, version, loss, reply, flags)\n"
+        "            row = push_row(pull_time, version, loss, reply, flags)\n"
         "            tf.numpy_function(metrics.push, [row], [])\n",
         "",
     ),

@@ -102,27 +102,21 @@ def good(result):
 ALONE = tables.ALONE
 ASYNC = FURTHER + "Async-Local-SGD"
 ADAMW = FURTHER + "DiLoCo, one worker, 2 threads"  # whose common step takes what AdamW has found
-ADAG_MEAN = "flags.learning_rate * s / flags.local_steps"
+ADAG_MEAN = "flags.learning_rate * a / flags.local_steps"
 SAGN_MEAN = "flags.learning_rate * tf.add_n(slot) / n"
 # DC-ASGD-a (Zheng et al. 2017): lambda / sqrt(a running mean of the gradient's square).
 COMPENSATION = FURTHER + "Delay-Compensation"
-MEANS = """    pushes, means = [], {}
-    for v in w:
-        with tf.device(v.device):
-            name = f"{v.op.name}/mean_square"
-            mean = tf.get_variable(name, v.shape, v.dtype, tf.zeros_initializer, trainable=False)
-            means[v.op.name] = mean
-"""
-MISSED = "        missed = flags.compensation * g * g * (v.read_value() - w_k)\n"
-ADAPTIVE = """        mean = means[v.op.name]
-        square = mean.assign(0.95 * mean.read_value() + (1 - 0.95) * g * g)
-        missed = flags.compensation * g * g * (v.read_value() - w_k) / tf.sqrt(square + 1e-7)
+LOCK = "    lock = tf.CriticalSection()"
+MISSED = "            corrected = g + flags.compensation * g * g * late\n"
+ADAPTIVE = """            square = mean.assign(0.95 * mean.read_value() + (1 - 0.95) * g * g)
+            corrected = g + flags.compensation * g * g * late / tf.sqrt(square + 1e-7)
 """
 TEN = FURTHER + "Local-SGD --local-steps 10"
 SPECIAL = {
     TEN + ", A/A": Row(TEN, follows=TEN, setting=words_of, first=AGAIN),
     COMPENSATION + ", adaptive": Row(
-        COMPENSATION, (("    pushes = []\n", MEANS), (MISSED, ADAPTIVE))
+        COMPENSATION,
+        ((LOCK, f"    mean = tf.Variable(tf.zeros(w.shape))\n{LOCK}"), (MISSED, ADAPTIVE)),
     ),
     f"{ONE}, 2 threads": Row(ONE, (TWO_THREADS,)),
     "HogWild, A/A": Row("HogWild", follows="HogWild", setting=words_of, first=AGAIN),

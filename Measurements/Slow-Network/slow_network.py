@@ -8,7 +8,6 @@ Run:           bash run.sh
 """
 
 import math
-import re
 import statistics
 import sys
 
@@ -19,7 +18,10 @@ LAYERS = 'keras.layers.Dense(128, "relu"),\n            keras.layers.Dense(64, "
 WIDE = [(LAYERS, '*[keras.layers.Dense(1024, "relu") for _ in range(3)],')]  # 8.7 MB
 HALF = [  # both ways, w stays in single precision
     ("return version, w.read_value()", "return version, tf.cast(w.read_value(), tf.float16)"),
-    ("w = tf.ensure_shape(w, [size])", "w = tf.ensure_shape(tf.cast(w, tf.float32), [size])"),
+    (
+        "tf.ensure_shape(tf.concat(w, 0)",
+        "tf.ensure_shape(tf.cast(tf.concat(w, 0), tf.float32)",
+    ),
     ("def push(delta: VECTOR):", "def push(delta: tf.TensorSpec([None], tf.float16)):"),
     ("w.assign_sub(delta)", "w.assign_sub(tf.cast(delta, tf.float32))"),
     (
@@ -30,17 +32,13 @@ HALF = [  # both ways, w stays in single precision
 MEAN_OF_W = [("mean = [s / flags.local_steps for s in a]", "mean = a")]
 LATENCY = 0.02  # seconds: of a message there and one back
 CALL = "control_dependencies([ready])"  # before each call of a ps
-READ = "control_dependencies([version])"  # where sessions pull
 DELAYED = (
     "STEPS, BATCH_SIZE,",
     "def delayed(number, seconds):\n"
     "    return tf.numpy_function(lambda x: time.sleep(seconds) or x, [number], number.dtype)\n"
     "\n\nSTEPS, BATCH_SIZE,",
 )
-FAR, FAR_BY_SESSIONS = (
-    [(place, re.sub(r"\[(\w+)\]", rf"[delayed(\1, {LATENCY})]", place)), DELAYED]
-    for place in (CALL, READ)
-)
+FAR = [(CALL, CALL.replace("ready", f"delayed(ready, {LATENCY})")), DELAYED]
 COMPRESSED = "Further-Algorithms/Compressed-AllReduce"
 # An example: (its folder, ps, flags, changes). Those with a ps of 0 have none.
 PROGRAMS = {
@@ -60,7 +58,7 @@ PROGRAMS = {
     "DOWNPOUR-Easy, T = 50": ("DOWNPOUR-Easy", 1, ["--local-steps", 50], []),
     "DOWNPOUR-Easy, T = 10, a pull 20 ms later": (
         *("DOWNPOUR-Easy", 1, ["--local-steps", 10]),
-        FAR_BY_SESSIONS,
+        FAR,
     ),
     "SAGN, T = 10": ("SAGN", 1, ["--local-steps", 10], []),
     "SAGN, T = 10, lr 0.5": ("SAGN", 1, ["--local-steps", 10, "--learning-rate", 0.5], []),

@@ -32,30 +32,27 @@ class AsyncLocalSGD(HogWild):
 
 REFERENCE = AsyncLocalSGD
 FLAGS = {"local_steps": 3, "momentum_delay": 5, "outer_momentum": 0.6, "outer_rate": 0.4}
-VARIABLES = {"buffer": ".*/buffer", "velocity": ".*/velocity"}
+VARIABLES = {"buffer": "buffer", "velocity": "velocity"}
+NTH = "tf.equal((ticket + 1) % N, 0)"
 MISTAKES = {
     "parameters": {
-        "the momentum moves at every push": [
-            ("tf.equal((ticket + 1) % N, 0)", "tf.equal((ticket + 1) % 1, 0)")
-        ],
+        "the momentum moves at every push": [(NTH, "tf.equal((ticket + 1) % 1, 0)")],
         "the velocity moves w at every push": [
-            ("tf.where(is_nth, beta * velocity, tf.zeros_like(d))", "beta * velocity")
+            ("tf.where(is_nth, beta * velocity, 0.0)", "beta * velocity")
         ],
         "a push is not divided by N": [("(d / N + nesterov)", "(d + nesterov)")],
         "the count begins one push early": [("(ticket + 1) % N", "ticket % N")],
-        "d changes its sign": [
-            ("[flags.learning_rate * s for s in a]", "[-flags.learning_rate * s for s in a]")
-        ],
-        "one mini-batch for all T steps": [("first + t)", "first)")],
-        "the push leaves out one ps": [
-            (
-                "zip(w, buffers, velocities, arrived):",
-                "list(zip(w, buffers, velocities, arrived))[1:]:",
-            )
+        "d changes its sign": [("ps.push(flags.learning_rate * a)", "ps.push(-0.1 * a)")],
+        "one mini-batch for all T steps": [("flags.local_steps + t)", "flags.local_steps)")],
+        "the push leaves out a part": [
+            ("w.assign_sub(flags", "w.assign_sub(float(step.is_first) * flags")
         ],
     },
     "buffer": {
-        "the buffer is not emptied": [("tf.where(is_nth, tf.zeros_like(d), total)", "total + 0")]
+        "the buffer is not emptied": [("tf.where(is_nth, 0.0, total)", "total + 0")],
+        "each part counts its own pushes": [
+            (NTH, "tf.equal((ticket + 1 + int(step.part.index)) % N, 0)")
+        ],
     },
     "velocity": {
         "the velocity takes the last d, not the mean of N": [

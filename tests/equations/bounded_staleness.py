@@ -1,36 +1,31 @@
 """Bounded-Staleness: w <- w - lr * g(w_k), as HogWild's, and c_k <- c_k + 1, for as long as no
 worker is too far ahead. test_identities.py compares the waiting."""
 
-import numpy as np
 from common.references import HogWild
 
-
-class BoundedStaleness(HogWild):
-    def __init__(self, w, *more, **knobs):
-        super().__init__(w, *more, **knobs)
-        self.clocks = np.zeros(self.n)
-
-    def update(self, k, version, w_k):
-        self.clocks[k] += 1
-        return super().update(k, version, w_k)
-
-    def values(self):
-        return {**super().values(), "clocks": [self.clocks]}
-
-
-REFERENCE = BoundedStaleness
+REFERENCE = HogWild
 FLAGS = {"max_lead": 99}
-DIFFERS = 75  # with `build`, in which algorithm() gets k and n
-VARIABLES = {"clocks": "clocks"}
+DIFFERS = 90  # with the clocks
+PULLS = "pull"
 MISTAKES = {
     "parameters": {
-        "the push is halved": [("v.assign_sub(d) for", "v.assign_sub(d / 2) for")],
-        "the push leaves out one ps": [("zip(w, delta)]", "list(zip(w, delta))[1:]]")],
+        "the push is halved": [("w.assign_sub(delta)", "w.assign_sub(delta / 2)")],
+        "the push leaves out a part": [
+            ("w.assign_sub(delta)", "w.assign_sub(delta * float(step.is_first))")
+        ],
+        "the gradient is not at the pulled w": [
+            ("gradient(pulled.w, ", "gradient(ps.call('pull').w, ")
+        ],
+        "constant data": [("pulled.version)", "0 * pulled.version)")],
     },
-    "clocks": {
-        "all workers share one clock": [("clocks[k].assign(", "clocks[0].assign(")],
-        "the clock is that of all updates": [
-            ("tf.maximum(clocks[k] + 1, slowest())", "ticket + 1")
+    "staleness": {
+        "it counts from the push before": [
+            ("w=pulled.w, pull=pulled", "w=pulled.w, pull=pulled._replace(version=version)")
+        ],
+    },
+    "steps": {
+        "two pushes have one ticket": [
+            ("limit=self.steps, T=tf.int64)", "limit=self.steps, T=tf.int64) // 2 * 2")
         ],
     },
 }

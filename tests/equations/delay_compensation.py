@@ -17,43 +17,37 @@ class DelayCompensation(HogWild):
 
 REFERENCE = DelayCompensation
 FLAGS = {"compensation": 50.0}
-LAST = """    pushes = []
-    last = []
-    for v in w:
-        with tf.device(v.device):
-            name = v.op.name.replace("/", "_") + "_last"
-            last.append(tf.get_variable(name, initializer=v.initial_value))
-    before = {v.op.name: b for v, b in zip(w, last)}
-"""
-NOW = """        now, last = v.read_value(), before[v.op.name]
-        missed = flags.compensation * g * g * (now - last.read_value())
-        with tf.control_dependencies([missed]):
-            kept = last.assign(now, read_value=False)
-"""
-MISSED = "missed = flags.compensation * g * g * (v.read_value() - w_k)"
+DIFFERS = 60
+LATE = "w.read_value() - pulled.lookup(step.worker)"
 MISTAKES = {
     "parameters": {
-        "the compensation has the wrong sign": [("missed = flags", "missed = -flags")],
+        "the compensation has the wrong sign": [
+            ("g + flags.compensation", "g - flags.compensation")
+        ],
         # As in Multiverso.
         "the gradient's absolute value, not its square": [
             ("flags.compensation * g * g", "flags.compensation * tf.abs(g)")
         ],
         # As in MXNet, which keeps one previous w, whoever made the update.
-        "what w has moved since the last push of anyone": [
-            ("    pushes = []\n", LAST),
-            (f"        {MISSED}\n", NOW),
-            (
-                "        return v.assign_sub(",
-                "        with tf.control_dependencies([kept]):\n            return v.assign_sub(",
-            ),
+        "what w has moved since the last pull of anyone": [
+            ("pulled.insert(step.worker[None], ", "pulled.insert(0 * step.worker[None], "),
+            ("pulled.lookup(step.worker)", "pulled.lookup(0 * step.worker)"),
         ],
-        "w as it was at the pull": [("v.read_value() - w_k", "tf.identity(w_k) - w_k")],
+        "w as it was at the pull": [(LATE, "0 * w.read_value()")],
         "the compensation without the rate": [
-            ("flags.learning_rate * (g + missed)", "flags.learning_rate * g + missed")
+            (
+                "flags.learning_rate * corrected",
+                "flags.learning_rate * g + corrected - g",
+            )
         ],
         "the gradient itself, not its square": [
             ("flags.compensation * g * g", "flags.compensation * g")
         ],
-        "the push leaves out one ps": [("zip(w, arrived)):", "zip(w[1:], arrived[1:])):")],
+        "the push leaves out a part": [
+            ("w.assign_sub(flags", "w.assign_sub(float(step.is_first) * flags")
+        ],
+        "the reply to a push is no pull": [
+            ("return ticket, *read()", "return ticket, step.read(), w.read_value()")
+        ],
     },
 }

@@ -4,24 +4,31 @@ from common.references import Downpour
 
 REFERENCE = Downpour
 FLAGS = {"local_steps": 4, "server_lr": 0.07, "initial_accumulator": 0.2}
-VARIABLES = {"accumulators": ".*Adagrad.*"}
-ADAGRAD = "optimizer(flags.server_lr, flags.initial_accumulator)"
+VARIABLES = {"accumulators": "h"}
+LOCAL = "w_k - flags.learning_rate * g, a + g"
+ADAGRAD = "var=w.handle, accum=h.handle, lr=flags.server_lr, grad=a, use_locking=True"
+APPLY = f"""            tf.raw_ops.ResourceApplyAdagrad(
+                {ADAGRAD}
+            )
+"""
+SGD = "            w.assign_sub(flags.server_lr * a)\n"
 MISTAKES = {
     "accumulators": {
-        "the mean": [("send(w, a)", "send(w, [s / flags.local_steps for s in a])")],
-        "one gradient of the T": [("[s + d for s, d in zip(a, g)]", "g")],
+        "the mean": [("return loss, ps.push(a)", "return loss, ps.push(a / flags.local_steps)")],
+        "one gradient of the T": [(LOCAL, LOCAL.replace("a + g", "g"))],
+        "it begins with 0": [
+            ("tf.fill(w.shape, flags.initial_accumulator)", "1e-9 + tf.zeros(w.shape)")
+        ],
+        "it is that of the first part alone": [("grad=a,", "grad=a, update_slots=step.is_first,")],
     },
     "parameters": {
         "Adagrad on both sides": [
-            (
-                "v - flags.learning_rate * d for v, d in zip(w_k, g)",
-                "v - flags.learning_rate * d / tf.sqrt(flags.initial_accumulator + s * s) "
-                "for v, d, s in zip(w_k, g, a)",
-            )
+            (LOCAL, LOCAL.replace("* g,", "* g / tf.sqrt(flags.initial_accumulator + a * a),"))
         ],
-        "plain SGD on the ps": [(ADAGRAD, "tf.train.GradientDescentOptimizer(flags.server_lr)")],
-        "Adagrad with the worker's rate": [
-            (ADAGRAD, ADAGRAD.replace("server_lr", "learning_rate"))
+        "plain SGD on the ps": [(APPLY, SGD)],
+        "Adagrad with the worker's rate": [("lr=flags.server_lr", "lr=flags.learning_rate")],
+        "the sum of all sums instead of their squares": [
+            (APPLY, "            h.assign_add(abs(a))\n" + SGD.replace("* a", "* a / tf.sqrt(h)"))
         ],
     },
 }

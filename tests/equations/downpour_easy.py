@@ -4,36 +4,33 @@ from common.references import Easy
 
 REFERENCE = Easy
 FLAGS = {"local_steps": 4}
-CACHE = (  # the parameters of the next push are read before this one's has arrived
-    """    with tf.control_dependencies([version]):
-        pulled = [v.read_value() for v in w]
-""",
-    """    kept = [tf.get_local_variable(v.op.name + "_c", initializer=v.read_value()) for v in w]
-    with tf.control_dependencies([version]):
-        pulled = [tf.identity(v.read_value()) for v in kept]
-""",
-)
-CACHED = (
-    "    with tf.control_dependencies([ticket]):\n",
-    """    with tf.control_dependencies([ticket]):
-        news = [tf.identity(v.read_value()) for v in w]
-    with tf.control_dependencies(news):
-        cached = tf.group(*[k.assign(v) for k, v in zip(kept, news)])
-    with tf.control_dependencies([cached]):
-""",
-)
-PUSH = "flags.learning_rate * s"
-RANK = 'json.loads(os.environ["TF_CONFIG"])["task"]["index"]'
+PUSH = "ps.push(flags.learning_rate * a"
 MISTAKES = {
     "parameters": {
-        "a pull that is not ordered after the push": [CACHE, CACHED],
-        "one forward pass for all T steps": [
-            ("w_k = [v - flags.learning_rate * d for v, d in zip(w_k, g)]", "")
+        "a pull that is not ordered after the push": [
+            (
+                "        ticket = step.take()",
+                "        old = tf.identity(w.read_value())\n        ticket = step.take()",
+            ),
+            ("return ticket, *pull()", "return ticket, pull()[0], old"),
         ],
-        "one mini-batch for all T steps": [("first + t)", "first)")],
+        "one forward pass for all T steps": [
+            ("loss, w_k - flags.learning_rate * g,", "loss, w_k,")
+        ],
+        "one mini-batch for all T steps": [("flags.local_steps + t)", "flags.local_steps)")],
+        "the batches of a window overlap": [("version * flags.local_steps + t", "version + t")],
         "no last local step": [("t < flags.local_steps", "t < flags.local_steps - 1")],
         "the mean instead of the sum": [(PUSH, PUSH + " / flags.local_steps")],
-        "the rate counts twice in the push": [(PUSH, "flags.learning_rate * " + PUSH)],
-        "a rate that is the worker's index": [(PUSH, PUSH + " * " + RANK)],
-    }
+        "the rate counts twice in the push": [(PUSH, PUSH.replace("(", "(0.1 * "))],
+        "a rate that is the worker's rank": [(PUSH, PUSH.replace("(", "(float(ps.rank) * "))],
+        "the push leaves out a part": [
+            ("w.assign_sub(delta)", "w.assign_sub(delta * float(step.is_first))")
+        ],
+    },
+    "losses": {"the loss of the first step": [("return t + 1, loss,", "return t + 1, _ + loss,")]},
+    "staleness": {
+        "it counts the worker's own push": [
+            ("reply.ticket - version, reply.bytes", "reply.ticket + 1 - version, reply.bytes")
+        ],
+    },
 }

@@ -18,7 +18,7 @@ MISTAKES = {
             ("gradient(w_k, version)", "gradient(ps.pull().w, version)")
         ],
         "the push leaves out a part": [
-            ("w.assign_sub(delta)", "w.assign_sub(delta * float(step.variable is not None))")
+            ("w.assign_sub(delta)", "w.assign_sub(delta * float(step.is_first))")
         ],
         "the reply is w before the push": [
             (
@@ -29,8 +29,8 @@ MISTAKES = {
         ],
         "the parts change places": [
             (
-                "w = tf.concat([w, *[reply.get_value()[-1] for reply in pending]], 0)",
-                "w = tf.concat([*[reply.get_value()[-1] for reply in pending], w], 0)",
+                "tf.ensure_shape(tf.concat(w, 0)",
+                "tf.ensure_shape(tf.concat(w[::-1], 0)",
             )
         ],
     },

@@ -5,7 +5,6 @@ is held at one gate after the other, when all that its change is computed from h
 meantime others push whole, if no lock keeps them from it. Then the worker goes on.
 """
 
-import concurrent.futures
 import contextlib
 import itertools
 import re
@@ -34,6 +33,8 @@ GATED = re.compile(
     "Assign|Resource(Apply|SparseApply|Scatter|StridedSliceAssign|CountUpTo)|CountUpTo|Scatter"
     "|LookupTable(Insert|Find|Size)|MutableHashTable|QueueEnqueue|Accumulator"
 )
+# What a worker has afterwards, or which N pushes are together, depends on all parts at once.
+WHOLE = ["aeasgd", "aeamsgd", "async_local_sgd"]
 QUIET = 0.15  # seconds without a gate that is passed: the others wait for a lock
 
 
@@ -107,26 +108,27 @@ class Gates:
         self.held = number
         self.reached.clear()
         self.open.clear()
-        with concurrent.futures.ThreadPoolExecutor(1 + len(others)) as pool:
-            try:
-                first = pool.submit(work)
-                self.wait(lambda: first.done() or self.reached.is_set())
-                rest = [pool.submit(other) for other in others]
-                self.wait(lambda: all(other.done() for other in rest))
-            finally:
-                self.held = None
-                self.open.set()
-            return [done.result(60) for done in [first, *rest]], self.reached.is_set()
+        try:
+            first = interleaved.start(work)
+            self.wait(lambda: first.done() or self.reached.is_set())
+            rest = [interleaved.start(other) for other in others]
+            self.wait(lambda: all(other.done() for other in rest))
+        finally:
+            self.held = None
+            self.open.set()
+        return [done.result(60) for done in [first, *rest]], self.reached.is_set()
 
 
 @contextlib.contextmanager
 def gated(script, n, flags, data=None, text=None):
     """Yields n workers of a script whose graphs have gates, and the gates.
 
-    The functions of a ps are built when they are called first: in the meantime gates are added.
+    The functions of a ps are built when they are called first: in the meantime gates are added. w
+    of those in WHOLE has one part: on two, two pushes may come in different orders.
     """
     gates, flags = Gates(), problem.command_line(flags)
-    with gates.built(), in_process.workers(script, n, flags, data, text, ps=2) as workers:
+    ps = 1 if script.stem in WHOLE else 2
+    with gates.built(), in_process.workers(script, n, flags, data, text, ps=ps) as workers:
         yield workers, gates
 
 
@@ -338,13 +340,7 @@ def test_late_reports_that_meet_make_one_step():
                 raise
 
 
-SUB, ADD = (
-    ("v.assign_sub(d)", "v.assign(v.read_value() - d)"),
-    (
-        "v.assign_add(e)",
-        "v.assign(v.read_value() + e)",
-    ),
-)
+SUB = ("v.assign_sub(d)", "v.assign(v.read_value() - d)")
 TICKET = "        ticket = tf.count_up_to(step, flags.steps)  # its error ends the run\n"
 READ_TICKET = """        ticket = tf.identity(step.read_value())
         with tf.control_dependencies([step.assign(ticket + 1)]):
@@ -359,17 +355,19 @@ READ_COUNT = """        ticket = tf.identity(self.variable.read_value())
             return tf.identity(ticket)
 """
 TICKETED = "    with tf.control_dependencies([ticket]):\n"
-LOCK = 'tf.CriticalSection(shared_name="lock").execute(push)'
-OWN_LOCK = LOCK.replace('"lock"', '"lock_%d" % time.monotonic_ns()')
-SECTION = "lock.execute(functools.partial(push, v, pair))"
-NOW = "missed = flags.compensation * g * g * (v.read_value() - w_k)"
-CLOCK = "clock = clocks[k].assign(tf.maximum(clocks[k] + 1, slowest()))"
-ALL_CLOCKS = """new = tf.maximum(clocks[k] + 1, slowest())
-        clock = clocks.assign(tf.tensor_scatter_nd_update(clocks, [[k]], [new]))"""
-ROWS = (
-    "v.scatter_update(tf.IndexedSlices("
-    "tf.gather(v, change.indices) - change.values, change.indices))"
-)
+LOCKED = "lock.execute(move)"
+MOVE = "        def move():\n            ticket = step.take()"
+STEP = "flags.learning_rate / (tau + 1) * a"
+ADAGRAD = """            tf.raw_ops.ResourceApplyAdagrad(
+                var=w.handle, accum=h.handle, lr=flags.server_lr, grad=a, use_locking=True
+            )
+"""
+IN_TWO = """            total = h + a * a
+            h.assign(total)
+            w.assign_sub(flags.server_lr * a / tf.sqrt(total))
+"""
+SCATTER = "e.table.scatter_sub(tf.IndexedSlices(change, here))"
+ROWS = "e.table.scatter_update(tf.IndexedSlices(tf.gather(e.table, here) - change, here))"
 DELAYED = "Further-Algorithms/Async-Local-SGD"
 COMPENSATED = "Further-Algorithms/Delay-Compensation"
 REPORT = ("ticket = lock.execute(report)", "ticket = report()")
@@ -390,24 +388,24 @@ MISTAKES = {
         "the counter is read and then written": [(TICKET, READ_TICKET)]
     },
     (DELAYED, "(parameters|velocity)"): {
-        "no lock": [(LOCK, "push()")],
-        "a lock for each worker": [(LOCK, OWN_LOCK)],
+        "no lock": [(LOCKED, "move()")],
     },
     (COMPENSATED, "parameters"): {
-        "no lock": [(SECTION, "push(v, pair)")],
+        "no lock": [(LOCKED, "move()")],
         "w is read before the lock is taken": [
-            (SECTION, SECTION.replace("pair)", "pair, v.read_value())")),
-            ("def push(v, pair):", "def push(v, pair, now):"),
-            (NOW, NOW.replace("v.read_value()", "now")),
+            (MOVE, "        now = tf.identity(w.read_value())\n\n" + MOVE),
+            ("late = w.read_value() - pulled", "late = now - pulled"),
         ],
     },
-    ("AEASGD", "parameters"): {"w is read and then written": [ADD]},
-    ("Sparse-Embeddings", "parameters"): {
-        "rows are read and then written": [("v.scatter_sub(change)", ROWS)]
+    ("AEASGD", "(steps|parameters)"): {"no lock": [(LOCKED, "move()")]},
+    ("DynSGD", "parameters"): {
+        "w is read and then written, without a lock": [
+            (LOCKED, "move()"),
+            (f"w.assign_sub({STEP})", f"w.assign(w.read_value() - {STEP})"),
+        ]
     },
-    ("Further-Algorithms/Bounded-Staleness", "clocks"): {
-        "a push writes all clocks": [(CLOCK, ALL_CLOCKS)]
-    },
+    ("DOWNPOUR", "(accumulators|parameters)"): {"h is read and then written": [(ADAGRAD, IN_TWO)]},
+    ("Sparse-Embeddings", "parameters"): {"rows are read and then written": [(SCATTER, ROWS)]},
 }
 TOGETHER = {
     ("SAGN", "steps"): {"no lock": [REPORT]},

@@ -80,14 +80,20 @@ def test_a_control_is_its_equation(name, tmp_path):
 
 MISTAKES = {
     "ADAG, a server rate": {
-        "the local rate": [("flags.server_rate * s", "flags.learning_rate * s")]
+        "the local rate": [("flags.server_rate * a", "flags.learning_rate * a")]
     },
     "SAGN, a server rate": {
         "the local rate": [("flags.server_rate * tf.add_n", "flags.learning_rate * tf.add_n")]
     },
     "Further-Algorithms/Delay-Compensation, adaptive": {
         "without the root": [("tf.sqrt(square + 1e-7)", "(square + 1e-7)")],
-        "the mean before this gradient": [("/ tf.sqrt(square + 1e-7)", "/ tf.sqrt(mean + 1e-7)")],
+        "the mean before this gradient": [
+            (
+                "square = mean.assign(",
+                "before = mean.read_value()\n            square = mean.assign(",
+            ),
+            ("/ tf.sqrt(square + 1e-7)", "/ tf.sqrt(before + 1e-7)"),
+        ],
         "the newest square alone": [("0.95 * mean.read_value() + (1 - 0.95) *", "")],
     },
 }

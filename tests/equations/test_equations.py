@@ -18,7 +18,9 @@ MISTAKES    {"parameters": {"the push adds": [(text of the script, what replaces
 It may have, too:
 VARIABLES   {"velocities": ".*_v"}: what else lasts from push to push, as values() of the reference
             calls it, and the pattern of the whole names of the script's variables for it. They are
-            compared as well. Without it w alone is.
+            compared as well. Without it w alone is. Where a ps has functions: the name of what
+            they save beside w, or a function of what a worker keeps (its update has a `begin`).
+PULLS       "pull": what update() calls to pull, where it does not use the w_k that it is given.
 WORKERS     1 where a single worker pulls and pushes in turn; else two are interleaved.
 PROBLEM     what the script trains on, one of tests/support/problem.py; problem.digits if left out.
 NOT_RUN     the mistakes that the test of whole runs leaves out, because they wait for ever, or
@@ -44,7 +46,7 @@ import problem
 import pytest
 import support
 from common import examples, references
-from problem import BATCH, LR, command_line, digits_like, draw, gradient_on_digits
+from problem import BATCH, LR, command_line, digits_like, draw
 
 SCRIPTS = equations.compared(equations.INTERLEAVED)
 
@@ -121,7 +123,7 @@ def test_aeamsgd_without_momentum_is_aeasgd(tmp_path):
     values = []
     for name, momentum in ("AEASGD", {}), ("AEAMSGD", {"momentum": 1e-30}):
         flags = command_line({"local_steps": 4, "rho": 1.5, **momentum})
-        with interleaved.Workers(examples.main_script(name), 2, flags) as workers:
+        with in_process.workers(examples.main_script(name), 2, flags) as workers:
             workers.follow(SCHEDULE)
             values.append(workers.values())
     for name in "parameters", "own parameters":
@@ -195,38 +197,20 @@ def test_the_state_of_the_model_moves_with_each_step(folder):
     compare_state(examples.main_script(folder))
 
 
-FROZEN = [("list(map(tf.assign, local_state, after))", "[]")]
+MOVES = "        for v, value in zip(state, after):\n            v.assign(value)\n"
 
 
-def test_a_state_that_does_not_move_is_caught():
-    moves = "        for v, value in zip(state, after):\n            v.assign(value)\n"
+@pytest.mark.parametrize("folder", ["HogWild", "DOWNPOUR"])
+def test_a_state_that_does_not_move_is_caught(folder):
+    """In DOWNPOUR it would be lost between local steps."""
     with support.caught("moving mean"):
-        compare_state(examples.main_script("HogWild"), [(moves, "")])
-
-
-def test_a_state_that_is_lost_between_local_steps_is_caught():
-    with support.caught("moving mean"):
-        compare_state(examples.main_script("DOWNPOUR"), FROZEN)
+        compare_state(examples.main_script(folder), [(MOVES, "")])
 
 
 def test_a_state_that_does_not_reach_the_ps_is_caught():
     with support.caught("state on the ps"):
         moves = "map(tf.assign, state, local_state)"
         compare_state(examples.main_script("From-TensorFlow-1/HogWild-Sessions"), [(moves, "[]")])
-
-
-OWN_MOVES = "*[v.assign(m - e) for v, m, e in zip(own, moved, force)]"
-OWN_VELOCITY_MOVES = "*[v.assign(new) for v, new in zip(own_v, v_k)],"
-
-
-@pytest.mark.parametrize(
-    "folder, lines",
-    [("AEASGD", [", " + OWN_MOVES]), ("AEAMSGD", [OWN_MOVES + ",", OWN_VELOCITY_MOVES])],
-)
-def test_a_push_that_is_ahead_of_the_last_step_is_caught(folder, lines):
-    """The force needs only the steps before, so the chief's state would be that before the last."""
-    with support.caught("moving mean"):
-        compare_state(examples.main_script(folder), [(line, "") for line in lines])
 
 
 def compare_seeds(folder, changes=()):
@@ -253,28 +237,6 @@ def test_no_two_workers_that_read_files_draw_the_same_masks(tmp_path):
         compare_seeds(
             tmp_path, [("copy_of_state(model, state, k)", "copy_of_state(model, state, 0)")]
         )
-
-
-def compare_late(changes=()):
-    """Asserts that a worker of AEASGD that begins anew draws the mini-batches of now."""
-    script = examples.main_script("AEASGD")
-    flags, text = command_line({"local_steps": 1, "rho": 1.5}), examples.replaced(script, changes)
-    with interleaved.Workers(script, 2, flags, text=text) as workers:
-        one, late = workers
-        for _ in range(3):
-            one.push()
-        late.session.run(late.start[1])
-        own = late.session.run([v for v in late.locals if v.op.name.endswith("_k")])
-        due, _ = gradient_on_digits(2)(1, 3, workers.unpacked(np.float64(own[0])))
-        loss, *_ = late.push()
-    assert abs(loss - due) < 1e-5, f"losses: {abs(loss - due):g} apart"
-
-
-def test_a_worker_that_comes_later_does_not_begin_with_the_first_batches():
-    compare_late()
-    clock = '"clock", None, "int64", %s)'
-    with support.caught("losses"):
-        compare_late([(clock % "step * flags.local_steps", clock % "tf.constant(0, tf.int64)")])
 
 
 @pytest.mark.parametrize("script, fails, changes", equations.mistakes(SCRIPTS, core=3))

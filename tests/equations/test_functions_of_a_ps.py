@@ -7,6 +7,7 @@ import time
 import types
 from unittest import mock
 
+import equations
 import in_process
 import interleaved
 import numpy as np
@@ -17,7 +18,11 @@ from problem import BATCH, LR, command_line, gradient_on_digits
 from tfrun.launch import cluster
 
 HOGWILD = examples.main_script("HogWild")
-SCRIPTS = [path for path in examples.scripts() if in_process.is_kind(path)]
+SPARSE = examples.main_script("Sparse-Embeddings")
+SCRIPTS = [path for path in examples.scripts() if in_process.is_kind(path) and path != SPARSE]
+# Whose push subtracts what it is given, whatever others have pushed.
+SUBTRACT = ["hogwild", "distributed_setup", "downpour_easy", "adag"]
+LOCKED = ["dynsgd", "delay_compensation", "async_local_sgd", "aeasgd", "aeamsgd"]
 ORDER = "<0 <1 >1 <1 >1 >0 <0 >0 <1 <0 >0 <0 >0 <0 >0 >1 <1 >1 <0 <1 >0 >1 <1 >1".split()
 SCHEDULE = [({"<": "pull", ">": "push"}[what], int(k)) for what, k in ORDER]
 
@@ -48,7 +53,7 @@ def test_the_parts_can_be_on_other_ps():
 
 
 def test_numbers_that_are_cut_in_another_order_are_caught():
-    changes = [("pieces = [tf.split(v, [", "pieces = [tf.split(v[::-1], [")]
+    changes = [("return tf.split(argument, [", "return tf.split(argument[::-1], [")]
     with support.caught("parameters"):
         compare(text=examples.replaced(HOGWILD, changes))
 
@@ -68,7 +73,8 @@ def test_the_first_part_counts_for_all_when_a_worker_is_late():
         before = workers.servers.vector("w")
         others = [workers.workers[1].push()[1:] for _ in range(3)]
         between = workers.servers.vector("w")
-        told = worker.ps.ask("push", second, ticket, version, move[1]).get_value()
+        counted = ticket, version
+        told = worker.ps.ask("push", second, move[1], counts=counted).get_value()
         moved = between - workers.servers.vector("w")
         counts = [int(count) for count in told[:2]]
         assert int(ticket) == 0 and others == [(1, 0), (2, 0), (3, 0)], f"steps: {others}"
@@ -97,20 +103,20 @@ def refused(worker, name, arguments, part=0):
 def check_refusals(text=None):
     with two_parts(text=text) as workers:
         tf, worker = workers.tf, workers.workers[0]
-        age, (first, second) = tf.constant(1, tf.int64), worker.ps.parts["w"]
-        size, told = first.end - first.begin, [tf.constant(n, tf.int64) for n in (0, 1)]
+        header, (first, second) = worker.ps.header(), worker.ps.parts["w"]
+        age, size = tf.constant([1, 0, 0, 0], tf.int64), first.end - first.begin
         for other in tf.ones([size + 1]), tf.ones([1]), tf.ones([1, size]), tf.ones([]):
-            refused(worker, "push", [age, other])
-        refused(worker, "push", [age, tf.ones([size], tf.int32)])
-        refused(worker, "push", [age, tf.ones([size]), tf.ones([size])])
-        for other in age + 1, age - 1, -age, tf.constant(1), tf.constant([1, 1], tf.int64):
+            refused(worker, "push", [header, other])
+        refused(worker, "push", [header, tf.ones([size], tf.int32)])
+        refused(worker, "push", [header, tf.ones([size]), tf.ones([size])])
+        for other in header + age, header - age, -header, header[:1], tf.cast(header, "int32"):
             refused(worker, "push", [other, tf.ones([size])])
-        refused(worker, "set_w", [age - 1, tf.zeros([size])])
-        refused(worker, "set_w", [age, tf.zeros([size + 1])])
+        refused(worker, "set_w", [header - age, tf.zeros([size])])
+        refused(worker, "set_w", [header, tf.zeros([size + 1])])
         size = second.end - second.begin
-        refused(worker, "push", [age, *told, tf.ones([size + 1])], 1)
-        refused(worker, "push", [age + 1, *told, tf.ones([size])], 1)
-        refused(worker, "push", [age, tf.ones([size])], 1)  # nobody has told it the counts
+        refused(worker, "push", [header, tf.ones([size + 1])], 1)
+        refused(worker, "push", [header + age, tf.ones([size])], 1)
+        refused(worker, "push", [header[:2], tf.ones([size])], 1)  # nobody tells it the counts
 
 
 def test_a_wrong_size_type_or_age_takes_no_ticket_and_moves_nothing():
@@ -120,7 +126,7 @@ def test_a_wrong_size_type_or_age_takes_no_ticket_and_moves_nothing():
 @pytest.mark.parametrize(
     "fails, changes",
     [
-        ("counted", [("tf.ensure_shape(a, [size] if a.shape.rank else [])", "a")]),
+        ("counted", [("list(map(checked, arguments))", "list(arguments)")]),
         ("counted", [("[known, *arguments]", "[known]")]),
         ("counted", [("tf.equal(age_of_client, age)", "True")]),
         ("counted", [("tf.equal(age_of_client, age)", "age_of_client >= age")]),
@@ -137,6 +143,57 @@ def test_a_wrong_size_type_or_age_takes_no_ticket_and_moves_nothing():
 def test_a_call_that_is_not_refused_in_time_is_caught(fails, changes):
     with support.caught(fails):
         check_refusals(examples.replaced(HOGWILD, changes))
+
+
+def check_foreign_rows(folder, changes=()):
+    """The named comparisons of pushes with rows that a ps does not have, or that do not match."""
+    file, text = equations.of(SPARSE), examples.replaced(SPARSE, changes)
+    data, _ = file.PROBLEM(SPARSE, 2, folder)
+    with in_process.Workers(SPARSE, 2, command_line(file.FLAGS), data, text) as workers:
+        tf, worker = workers.tf, workers.workers[0]
+        part, end = worker.ps.parts["w"][0], 2 * file.FLAGS["words"]
+        delta, before = tf.ones([part.end - part.begin]), workers.values()["parameters"]
+        wrong = []
+        for ids, shape in [
+            ([0, 1], [2, 5]),  # row 1 is on the other ps
+            ([-2], [1, 5]),
+            ([end], [1, 5]),
+            ([0, 2], [1, 5]),
+            ([0, 2], [2, 4]),
+        ]:
+            push = worker.ps.clients[0].functions["push_0"]
+            try:
+                push(worker.ps.header(), delta, tf.constant(ids, tf.int64), tf.ones(shape))
+                wrong.append(f"refused: not rows {ids} with values {shape}")
+            except tf.errors.InvalidArgumentError:
+                pass
+        counted = int(worker.ps.pull().version)
+        moved = np.abs(workers.values()["parameters"] - before).max()
+    assert not counted, f"counted: {counted} updates by what must be refused"
+    assert not moved, f"moved: by {moved:g} by what must be refused"
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_push_with_rows_of_another_ps_moves_nothing(tmp_path):
+    """Catches rows that mix with those of another ps, and a ticket for a push that is refused."""
+    check_foreign_rows(tmp_path)
+
+
+MINE = "tf.debugging.Assert(tf.reduce_all(mine), "
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [(MINE, MINE.replace("tf.reduce_all(mine)", "True"))],
+        [("here = e.here(ids, change)", "here = e.here(ids)")],
+        [("& (0 <= ids) & (ids < self.rows)", "")],
+    ],
+    ids=["any row", "any number of values", "a row beyond the table"],
+)
+def test_rows_that_are_not_refused_are_caught(changes, tmp_path):
+    with support.caught("(counted|moved|refused)"):
+        check_foreign_rows(tmp_path, changes)
 
 
 def check_threads(script=HOGWILD, text=None, steps=400):
@@ -186,10 +243,129 @@ def check_threads(script=HOGWILD, text=None, steps=400):
     assert (made[:, 0] < made[:, 1]).all(), "version: without the worker's own push"
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "script", [path for path in SCRIPTS if path.stem in SUBTRACT], ids=lambda path: path.stem
+)
 def test_two_threads_push_at_once(script):
     """Real threads: each ticket is given once, all steps are made, and w is the sum of pushes."""
     check_threads(script)
+
+
+def check_lock(script, changes=(), pushes=40):
+    """Two threads pull and push whatever the ps gives them; the reference then does the same.
+
+    The tickets say in which order, and the versions after how many updates each has pulled.
+    """
+    file, text = equations.of(script), examples.replaced(script, changes)
+    gradient = gradient_on_digits(2)
+    with in_process.Workers(script, 2, command_line(file.FLAGS), text=text, ps=1) as workers:
+        expected = file.REFERENCE(workers.parameters(), 2, gradient, LR, **file.FLAGS)
+        begin, made = threading.Barrier(2), []
+
+        def work(worker):
+            begin.wait(60)
+            held = worker.pull()
+            for _ in range(pushes):
+                version = int(held[0])
+                loss, ticket, _ = worker.push(held)
+                made.append((ticket, version, worker.rank, loss))
+                held = worker.reply.version, worker.reply.w
+
+        threads = [threading.Thread(target=work, args=[worker]) for worker in workers]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(support.patience(60))
+        values = workers.values()
+    history, apart = [expected.copy()], []
+    for _, version, k, loss in sorted(made):
+        now, expected.w = expected.w, history[version]
+        expected.pull(k)
+        expected.w, expected.pulled[k] = now, (version, expected.pulled[k][1])
+        apart.append(abs(expected.push(k)[0] - loss))
+        history.append(expected.copy())
+    assert [ticket for ticket, *_ in sorted(made)] == list(range(2 * pushes)), "steps: not all"
+    assert max(apart) < 1e-3, f"losses: {max(apart):g} apart"
+    for name, due in expected.values().items():
+        far = np.abs(values[name] - interleaved.flat(due)).max()
+        assert far < 1e-3, f"{name}: {far:g} apart from the pushes one after the other"
+
+
+@pytest.mark.parametrize(
+    "script", [path for path in SCRIPTS if path.stem in LOCKED], ids=lambda path: path.stem
+)
+def test_two_threads_push_to_a_ps_with_a_lock(script):
+    """Real threads: the ps makes one push after the other, and a pull is of one moment."""
+    check_lock(script)
+
+
+BETWEEN = "            with tf.control_dependencies([ticket]):\n"
+PAUSED = """\
+            wait = tf.numpy_function(lambda x: time.sleep(0.01) or x, [ticket], tf.int64)
+            with tf.control_dependencies([wait]):
+"""
+
+
+@pytest.mark.parametrize("name", ["DynSGD", "Further-Algorithms/Delay-Compensation"])
+def test_a_push_without_a_lock_is_caught(name):
+    """It pauses between its ticket and its move, so that the other one comes between."""
+    script = examples.main_script(name)
+    text = script.read_text()
+    at = text.index(BETWEEN)
+    paused = (text[at - 80 : at + len(BETWEEN)], text[at - 80 : at] + PAUSED)
+    with support.caught("(losses|parameters)"):
+        check_lock(script, [paused, ("lock.execute(move)", "move()")])
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_what_lasts_on_a_ps_goes_on(script, tmp_path):
+    """Catches a variable that no checkpoint has, or that begins again after one: h, a velocity.
+
+    One worker pushes; then new ps take over what the first ones have saved, and it goes on. What an
+    elastic worker keeps for itself begins again, on both sides.
+    """
+    check_going_on(script, tmp_path)
+
+
+def check_going_on(script, folder, changes=()):
+    file, text = equations.of(script), examples.replaced(script, changes)
+    flags, losses = command_line(file.FLAGS), []
+    with in_process.Workers(script, 1, flags, text=text) as first:
+        for _ in range(7):
+            first.workers[0].push()
+        path = f"{folder}/model.ckpt-7_temp/all"
+        first.script.write(
+            path, [(n, place, v.read_value()) for n, place, v in first.servers.saved]
+        )
+        first.script.merge(str(folder), 7, [path])
+        state = [v.numpy() for v in first.workers[0].model.non_trainable_variables]
+        first.workers[0].own = None
+        losses.append([first.workers[0].push()[:2] for _ in range(7)])
+        due = first.values()
+    with in_process.Workers(script, 1, flags, text=text) as second:
+        second.script.restore(str(folder), second.servers.saved)
+        for v, value in zip(second.workers[0].model.non_trainable_variables, state):
+            v.assign(value)
+        losses.append([second.workers[0].push()[:2] for _ in range(7)])
+        found = second.values()
+    found["losses"], due["losses"] = losses
+    apart = {name: np.abs(np.subtract(found[name], due[name])).max(initial=0) for name in due}
+    wrong = [f"{name}: {value:g} apart" for name, value in apart.items() if not value < 1e-5]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    "name, changes",
+    [
+        ("DOWNPOUR", [('{"h": h}', "{}")]),
+        ("Further-Algorithms/Async-Local-SGD", [(', "velocity": u', "")]),
+        ("Further-Algorithms/Async-Local-SGD", [('"buffer": b, ', "")]),
+        ("HogWild", [('saved["global_step"] = clock.variable', "pass")]),
+    ],
+)
+def test_what_no_checkpoint_has_is_caught(name, changes, tmp_path):
+    with support.caught("losses"):
+        check_going_on(examples.main_script(name), tmp_path, changes)
 
 
 IN_HALVES = """            first = tf.one_hot(0, tf.size(delta))
@@ -262,9 +438,8 @@ def test_the_text_of_an_error_says_which_ps_and_which_function():
         ps.clients[1] = workers.script.connect(address, 20)
         ps.age.assign(9)
         (part,) = [part for part in ps.parts["w"] if part.ps == 1]
-        told = [tf.constant(0, tf.int64)] * 2
         size = part.end - part.begin
-        push = tf.function(lambda: ps.ask("push", part, *told, tf.ones([size])).get_value())
+        push = tf.function(lambda: ps.ask("push", part, tf.ones([size])).get_value())
         with pytest.raises(tf.errors.InvalidArgumentError, match="ps-1.push") as error:
             push()
         assert workers.script.OTHER_AGE in error.value.message
@@ -299,7 +474,9 @@ def check_row(script=HOGWILD, changes=(), ps=3):
     The update is a graph, as in training; no number of ps divides w.
     """
     text, wrong, late = examples.replaced(script, changes), [], {"gradient": 0.0, "push": 0.0}
-    with in_process.Workers(script, 3, command_line({}), text=text, ps=ps) as workers:
+    file = equations.of(script)
+    T = file.FLAGS.get("local_steps", 1)
+    with in_process.Workers(script, 3, command_line(file.FLAGS), text=text, ps=ps) as workers:
         tf, worker = workers.tf, workers.workers[2]
         gradient, size = worker.gradient, len(workers.servers.vector("w"))
         assert size % 2 and size % 3
@@ -308,14 +485,14 @@ def check_row(script=HOGWILD, changes=(), ps=3):
             """Returns the value, after the time by which this is late."""
 
             def sleep(value):
-                time.sleep(late[name])
+                time.sleep(late[name] / (T if name == "gradient" else 1))
                 return value
 
             # Without a state, or TensorFlow would let what tells the time wait for it.
             waited = tf.numpy_function(sleep, [value], value.dtype, stateful=False)
             return tf.ensure_shape(waited, value.shape)
 
-        def late_gradient(w, number):
+        def late_gradient(w, number):  # by as much in all steps together
             loss, g = gradient(w, number)
             return loss, wait("gradient", g)
 
@@ -326,27 +503,29 @@ def check_row(script=HOGWILD, changes=(), ps=3):
             functions[f"push_{number}"] = slow(functions[f"push_{number}"])
 
         @tf.function(autograph=False)
-        def update(pull_time, version, w):
-            loss, reply = workers.script.update(worker.ps, version, w, late_gradient, worker.flags)
-            with tf.control_dependencies([reply.w]):
-                end = tf.timestamp()
-            return workers.script.push_row(pull_time, end, version, loss, reply, worker.flags)
+        def update(pull_time, version, w_k):
+            loss, reply = workers.script.update(
+                worker.ps, version, w_k, late_gradient, worker.flags
+            )
+            return workers.script.push_row(pull_time, version, loss, reply, worker.flags)
+
+        def pull():
+            reply = worker.ps.pull()
+            return reply.version, worker.begin(reply.w) if worker.begin else reply.w
 
         def row():
-            version, w = worker.pull()
+            version, w_k = pull()
             began = tf.timestamp()
-            return float(began), dict(zip(names, update(began, version, w).numpy()))
+            return float(began), dict(zip(names, update(began, version, w_k).numpy()))
 
         names = workers.script.PUSH.split(",")
-        worker.pull()
+        version, w_k = pull()
         for client in worker.ps.clients:
             client.crossed.clear()
-        version, w = worker.pull()
-        update.get_concrete_function(tf.timestamp(), version, w)
+        update.get_concrete_function(tf.timestamp(), version, w_k)
         crossed = sum(sum(client.crossed) for client in worker.ps.clients)
-        pulled = sum(4 * (part.end - part.begin) for part in worker.ps.parts["w"])
         _, made = row()
-        due = {"bytes": crossed - pulled, "examples": BATCH, "local_steps": 1, "staleness": 0}
+        due = {"bytes": crossed, "examples": T * BATCH, "local_steps": T, "staleness": 0}
         for name, value in {**due, "global_step": 1}.items():
             if made[name] != value:
                 wrong.append(f"{name}: {made[name]:g}, not {value}")
@@ -356,7 +535,9 @@ def check_row(script=HOGWILD, changes=(), ps=3):
                     late[each] = SECONDS if each == name else 0.0
                 began, made = row()
                 waits, took = made["wait_seconds"], made["push_time"] - began
-                times = made["pull_time"] == began and took >= 0.9 * SECONDS
+                # An elastic worker pushes before its gradients; another one may pull later.
+                long = took >= 0.9 * SECONDS or (worker.begin and name == "gradient")
+                times = long and (made["pull_time"] == began or worker.pulls)
                 found = [] if times else [f"times: {made['pull_time'] - began:g}, {took:g}"]
                 if not (waits >= 0.9 * SECONDS) == (name == "push") or not 0 <= waits <= took:
                     found.append(f"wait_seconds: {waits:g}, where the {name} is late")
@@ -374,28 +555,45 @@ def test_a_row_says_what_crossed_and_who_waited(script):
 # (the comparison that fails,): {the mistake: [(text, what replaces it)]}
 ROWS = {
     ("bytes",): {
-        "those pulled": [("4 * size * (1 + len(vectors))", "4 * size")],
-        "8 bytes a number": [("4 * size * (1", "8 * size * (1")],
-        "those of the first ps": [
-            ("size = parts[-1].end\n", "size = parts[-1].end\n        some = parts[0].end\n"),
-            ("4 * size * (1", "4 * some * (1"),
-        ],
+        "those pulled": [("in sum(sent + came, [])", "in sum(came, [])")],
+        "8 bytes a number": [("tf.size(v, tf.int64) * v.dtype.size", "tf.size(v, tf.int64) * 8")],
+        "those of the first ps": [("for v in crossed]", "for v in crossed[:: len(parts)]]")],
     },
     ("wait_seconds",): {
-        "it begins at the pull": [("push_time - reply.ready]", "push_time - pull_time]")],
-        "it is the gradient's time": [("push_time - reply.ready]", "reply.ready - pull_time]")],
+        "it begins at the pull": [("reply.arrived - reply.ready]", "reply.arrived - pull_time]")],
+        "it is the gradient's time": [("reply.arrived - reply.ready]", "reply.ready - pull_time]")],
         "it begins before the gradient": [
             (
-                "        with tf.control_dependencies(vectors):\n            ready",
+                "        with tf.control_dependencies(sum(sent, [])):\n            ready",
                 "        if True:\n            ready",
             )
         ],
     },
     ("times",): {
-        "pull and push are swapped": [("[push_time, pull_time, ", "[pull_time, push_time, ")]
+        "pull and push are swapped": [
+            ("[reply.arrived, pull_time, ", "[pull_time, reply.arrived, ")
+        ]
     },
     ("examples",): {"one": [("local_steps * flags.batch_size]", "local_steps]")]},
 }
+
+
+WORK = "local_steps, local_steps * flags.batch_size]"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "fails, changes",
+    [
+        ("examples", [(WORK, "local_steps, flags.batch_size]")]),
+        ("examples", [(WORK, "local_steps, local_steps**2 * flags.batch_size]")]),
+        ("local_steps", [(WORK, "1, local_steps * flags.batch_size]")]),
+        ("bytes", [("reply.bytes, reply.arrived", "local_steps * reply.bytes, reply.arrived")]),
+    ],
+)
+def test_a_mistake_about_local_steps_is_caught(fails, changes):
+    with support.caught(fails):
+        check_row(examples.main_script("DOWNPOUR-Easy"), changes)
 
 
 @pytest.mark.parametrize("fails, changes", support.mistakes(ROWS, core=0))

@@ -21,6 +21,7 @@ import support
 from common import examples
 from tfrun.runs.data import RunData
 
+SESSIONS = "From-TensorFlow-1/HogWild-Sessions"
 STEPS = 16
 FLAGS = {"--steps": STEPS, "--checkpoint-steps": 4, "--steps-per-call": 1, "--updates-per-call": 1}
 KINDS = ["parameter server", "single process", "train and evaluate", "all-reduce"]
@@ -28,15 +29,12 @@ KINDS = ["parameter server", "single process", "train and evaluate", "all-reduce
 OTHER_PROCESSES = ["collective_allreduce", "horovod_ringallreduce", "horovod_embeddings"]
 OTHER_PROCESSES += ["multiple_gpus_single_machine_mirrored"]
 # What is a worker's own begins afresh, as the pages of these scripts say: w_k, v, moments.
-AFRESH = ["aeasgd", "aeamsgd", "diloco"]
-# One of each form of session, with what is beside w: h, the places in files, shards of m and v.
-CORE = ["downpour", "non_distributed_setup"]
+AFRESH = ["diloco"]
+CORE = ["hogwild_sessions", "non_distributed_setup"]
 # Their sessions are those of others, and beside w they have nothing: see test_state.py, too.
-NIGHTLY = ["adag", "downpour_easy", "delay_compensation", "sagn"]
-NIGHTLY += ["synchronous_sgd_different_learning_rates", "dynsgd", "synchronous_sgd"]
-NIGHTLY += ["distributed_setup_sessions", "hogwild_sessions"]
+NIGHTLY = ["sagn", "synchronous_sgd_different_learning_rates", "synchronous_sgd"]
+NIGHTLY += ["distributed_setup_sessions"]
 NIGHTLY += ["ring_allreduce"]
-TIMES = re.compile("times")  # of Bounded-Staleness: a clock's, and not those of updates
 
 
 def make_model(keras, data):
@@ -193,7 +191,7 @@ def check(script, changes, folder, **more):
     last = saved(moved)[STEPS]
     wrong += [f"variables: {name} is in one of both" for name in last.keys() ^ due.keys()]
     for name in sorted(last.keys() & due.keys()):
-        if np.asarray(due[name]).dtype.kind in "iuf" and not TIMES.fullmatch(name):
+        if np.asarray(due[name]).dtype.kind in "iuf":
             apart = np.abs(np.subtract(last[name], due[name], dtype=float)).max(initial=0)
             if not apart < 1e-5:
                 wrong.append(f"variables: {name} is {apart:g} apart")
@@ -254,7 +252,6 @@ def test_a_compressor_goes_on(compress, tmp_path):
 
 RESTORE = "saver.restore(session, checkpoint)"
 LATEST = "tf.train.latest_checkpoint(metrics.directory)"
-SAVER = "saver = tf.train.Saver("
 NAMED = 'saver.save(session, f"{metrics.directory}/model.ckpt", step, write_meta_graph=False)'
 FIRST = "tf.train.get_checkpoint_state(metrics.directory).all_model_checkpoint_paths[0]"
 READ = """        for name in "w", "m", "v":
@@ -274,28 +271,17 @@ def anew(name, before=""):
 
 # {(script, the comparison that fails): {the mistake: [(text, what replaces it)]}}
 MISTAKES = {
-    ("DOWNPOUR/downpour.py", "variables"): {"the accumulator begins again": [anew("Adagrad")]},
-    ("DOWNPOUR/downpour.py", "steps"): {
+    (f"{SESSIONS}/hogwild_sessions.py", "steps"): {
         "the first checkpoint is restored": [(LATEST, f"{LATEST} and {FIRST}")],
         "absolute paths": [("save_relative_paths=True", "save_relative_paths=False")],
     },
-    ("DOWNPOUR/downpour.py", "names"): {
+    (f"{SESSIONS}/hogwild_sessions.py", "names"): {
         "a name is that of the update before": [
             (NAMED, NAMED.replace("step,", "session.run(step) - 1,"))
         ],
     },
     ("Non-Distributed-Setup/non_distributed_setup.py", "losses"): {
         "the state begins again": [(", state=state)", ")")]
-    },
-    ("Further-Algorithms/Async-Local-SGD/async_local_sgd.py", "variables"): {
-        "the velocity is in no checkpoint": [
-            (
-                SAVER,
-                SAVER + "[v for v in tf.global_variables() if 'velocity' not in v.op.name], ",
-            ),
-            (RESTORE, f"session.run(tf.global_variables_initializer()); {RESTORE}"),
-        ],
-        "the buffer begins again": [anew("buffer")],
     },
     ("Further-Algorithms/DiLoCo/diloco.py", "variables"): {
         "the outer velocity begins again": [anew("velocity")]

@@ -5,12 +5,13 @@ import contextlib
 import threading
 import time
 
+import in_process
 import interleaved
 import numpy as np
 import problem
 import pytest
 import support
-from common import examples
+from common import examples, references
 
 DYNSGD = examples.main_script("DynSGD")
 HOGWILD = examples.main_script("From-TensorFlow-1/HogWild-Sessions")
@@ -21,7 +22,21 @@ BOUNDED = examples.main_script("Further-Algorithms/Bounded-Staleness")
 
 def workers(path, n, loss, start=(0.0,), text=None, ps=1, **flags):
     """n workers of a script that minimise loss(tf, w, number) of w, a list of a vector per ps."""
+    import tensorflow as tf2
     import tensorflow.compat.v1 as tf
+
+    named = {"--steps": 10**6, **{"--" + k.replace("_", "-"): v for k, v in flags.items()}}
+    if in_process.is_kind(path):
+
+        def gradient_of(w, number):
+            with tf2.GradientTape() as tape:
+                tape.watch(w)
+                value = loss(tf2, [w], number)
+            return value, tape.gradient(value, w)
+
+        return in_process.Workers(
+            path, n, named, text=text, ps=ps, gradient=gradient_of, start=start
+        )
 
     def parameters(tf):
         value, partitioner = tf.constant(start, tf.float32), tf.fixed_size_partitioner(ps)
@@ -31,7 +46,6 @@ def workers(path, n, loss, start=(0.0,), text=None, ps=1, **flags):
         value = loss(tf, w, number)
         return value, tf.gradients(value, w)
 
-    named = {"--steps": 10**6, **{"--" + k.replace("_", "-"): v for k, v in flags.items()}}
     problem = {"gradient": gradient, "parameters": parameters}
     return interleaved.Workers(path, n, named, text=text, ps=ps, **problem)
 
@@ -51,9 +65,10 @@ def test_the_gradients_of_a_window_differ():
     """From 0 at lr 0.1 they are -100 * 0.9^j: the sums of T differ by just these."""
     script, sums = examples.main_script("DOWNPOUR-Easy"), [0.0]
     for T in range(1, 8):
-        with workers(script, 1, bowl, local_steps=T, learning_rate=0.1) as (alone, *_):
-            sums.append(alone.session.run(alone.update.pushed)[0][0])
-    assert np.allclose(np.diff(sums), [-100 * 0.9**j for j in range(7)], rtol=1e-5), np.diff(sums)
+        with workers(script, 1, bowl, local_steps=T, learning_rate=0.1) as group:
+            group.workers[0].push()
+            sums.append(group.values()["parameters"][0] / -0.1)  # w has moved by -lr times the sum
+    assert np.allclose(np.diff(sums), [-100 * 0.9**j for j in range(7)], rtol=1e-4), np.diff(sums)
 
 
 def in_a_ring(path, n, rounds, random=None, text=None, **flags):
@@ -67,7 +82,7 @@ def in_a_ring(path, n, rounds, random=None, text=None, **flags):
             k = random.randint(n) if random else push % n
             one.push(held[k])
             held[k] = one.pull()
-            seen.append(abs(held[k][one.update.pulled[0]][0]))
+            seen.append(abs(float(held[k][1][0])))
             if not seen[-1] < 1e6:
                 break
         return max(seen[len(seen) // 2 :])
@@ -101,8 +116,7 @@ def test_the_elastic_move_conserves_the_sum():
         examples.main_script("AEASGD"), 3, flat, [5.0, 1.0], local_steps=3, rho=3
     ) as group:
         for k, worker in enumerate(group):
-            own = next(v for v in worker.locals if v.op.name.endswith("_k"))
-            worker.session.run(own.initializer, {own.initializer.inputs[1]: [k**2, -3.0 * k]})
+            worker.own = worker.tf.constant([k**2, -3.0 * k])
 
         def everything():
             values = group.values()
@@ -132,6 +146,31 @@ def test_where_elastic_averaging_stops_to_be_stable(factor, grows):
             group.workers[push % 3].push()
         last = abs(group.values()["parameters"][0])
     assert last > 2 if grows else last < 0.5, last
+
+
+class LateForce(references.Elastic):
+    """Sends E after the gradient, so that all others have moved w since the pull."""
+
+    def update(self, k, version, pulled):
+        force = [self.lr * self.knobs["rho"] * (p - c) for p, c in zip(self.own[k], pulled)]
+        _, g = self.gradient(k, version, self.own[k])
+        self.w = [c + e for c, e in zip(self.w, force)]
+        self.own[k] = [p - self.lr * d - e for p, d, e in zip(self.own[k], g, force)]
+
+
+def test_a_force_that_is_a_gradient_late_diverges_where_the_papers_order_does_not():
+    """The figures of the page: eight workers in turn, T = 1, on w^2 / 2."""
+    last = []
+    for reference in LateForce, references.Elastic:
+        flags = {"local_steps": 1, "rho": 0.225 / 0.4}
+        those = reference([np.ones(1)], 8, lambda k, number, w: (0.0, w), 0.4, **flags)
+        for k in range(8):
+            those.pull(k)
+        for push in range(200 * 8):
+            those.push(push % 8)
+            those.pull(push % 8)
+        last.append(abs(those.w[0][0]))
+    assert last[0] > 1e6 and last[1] < 1e-35, last
 
 
 @pytest.mark.parametrize(
@@ -167,20 +206,21 @@ def all_ones(tf, w, _):
 
 
 def together(text=None):
-    """Three workers of DynSGD push at once; every gradient is 1, so each step tells its tau."""
+    """Three threads push at once to DynSGD; every gradient is 1, so each step tells its tau.
+
+    On each of two ps all numbers of w move alike. The first one has the clock.
+    """
     Push = collections.namedtuple("Push", "version ticket low high")
     pushes = []
     run = workers(DYNSGD, 3, all_ones, np.zeros(30000), text, ps=2, learning_rate=1.0)
     with run as group:
 
         def work(worker):
-            update = worker.update
             for _ in range(60):
-                version, ticket, w_k, _ = worker.session.run(
-                    [update.version, update.ticket, update.pulled, worker.pushed]
-                )
-                numbers = interleaved.flat(w_k)
-                pushes.append(Push(version, ticket, numbers.min(), numbers.max()))
+                version, w_k = worker.pull()
+                _, ticket, _ = worker.push((version, w_k))
+                numbers = w_k.numpy()[:15000]
+                pushes.append(Push(int(version), ticket, numbers.min(), numbers.max()))
 
         threads = [threading.Thread(target=work, args=[worker]) for worker in group]
         for thread in threads:
@@ -205,31 +245,50 @@ def test_clock_and_update_of_dynsgd_are_one():
     together()
 
 
-EXECUTE = "ticket = lock.execute(push)"
+MOVED = """            with tf.control_dependencies([ticket]):
+                moved = w.assign_sub(flags.learning_rate / (tau + 1) * a)
+            with tf.control_dependencies([moved]):
+                return ticket, *read()  # w after this update: the next pull comes with the push
+
+        return lock.execute(move)
+"""
+MOVED_LATER = """            return ticket, tau
+
+        ticket, tau = lock.execute(move)
+        late = tf.numpy_function(lambda x: time.sleep(0.002) or x, [ticket], tf.int64)
+        with tf.control_dependencies([late]):
+            moved = w.assign_sub(flags.learning_rate / (tau + 1) * a)
+        with tf.control_dependencies([moved]):
+            return ticket, *read()
+"""
 # (the comparison that fails,): {the mistake: [(text, what replaces it)]}
 OUTSIDE = {
     ("steps",): {
         "the clock is read before the lock is taken": [
-            (
-                "        " + EXECUTE,
-                "        seen = step.read_value()\n    with tf.control_dependencies([seen]):\n"
-                "        " + EXECUTE,
-            ),
-            ("ticket - version + 1", "seen - version + 1"),
+            ("        def move():\n", "        seen = step.read()\n\n        def move():\n"),
+            ("tf.cast(ticket - version,", "tf.cast((seen if step.is_first else ticket) - version,"),
+        ],
+        "each part has a staleness of its own": [
+            ("    lock = tf.Crit", "    own = tf.Variable(0, dtype=tf.int64)\n    lock = tf.Crit"),
+            ("tf.cast(ticket - version,", "tf.cast(own.assign_add(1) - 1 - version,"),
         ],
     },
     ("pulls",): {
-        "the update comes after the lock is given back": [
+        "the update comes after the lock is given back": [(MOVED, MOVED_LATER)],
+        "a pull takes no lock": [
+            ("lambda: lock.execute(read)", "read"),
             (
-                "        rate = flags",
-                "        return tf.identity(ticket)\n\n    def apply():\n        rate = flags",
+                "            with tf.control_dependencies([ticket]):\n                moved",
+                "            late = tf.numpy_function(lambda x: time.sleep(0.002) or x, [ticket], "
+                "tf.int64)\n"
+                "            with tf.control_dependencies([late]):\n                moved",
             ),
             (
-                EXECUTE,
-                EXECUTE + "\n    with tf.control_dependencies([ticket]):\n        ticket = apply()",
+                "        return step.read(), w.read_value()",
+                "        version = step.read()\n        with tf.control_dependencies([version]):\n"
+                "            return version, w.read_value()",
             ),
         ],
-        "a pull takes no lock": [("lock.execute(lambda: [", "(lambda f: f())(lambda: [")],
     },
 }
 
@@ -238,6 +297,30 @@ OUTSIDE = {
 def test_a_clock_apart_from_its_update_is_caught(fails, changes):
     with support.caught(fails):
         together(examples.replaced(DYNSGD, changes))
+
+
+def delay_between_parts(changes=()):
+    """Worker 0 is late between two parts: its step on the second has the staleness of the first."""
+    text = examples.replaced(DYNSGD, changes)
+    with workers(DYNSGD, 2, all_ones, [0.0, 0.0], text, ps=2, learning_rate=1.0) as group:
+        one, other = group
+        version, _ = one.pull()
+        first, second = one.ps.parts["w"]
+        a = one.tf.ones([1])
+        ticket, after, _ = one.ps.ask("push", first, version, a).get_value()
+        for _ in range(3):
+            other.push()
+        before = group.values()["parameters"]
+        one.ps.ask("push", second, version, a, counts=(ticket, after)).get_value()
+        moved = group.values()["parameters"] - before
+    assert np.allclose(moved, [0, -1], atol=1e-6), f"moved: {moved}, not the second part by 1"
+
+
+def test_a_push_has_one_staleness_on_all_parts():
+    """Catches a part that counts by itself: three updates came between this push's two messages."""
+    delay_between_parts()
+    with support.caught("moved"):
+        delay_between_parts(OUTSIDE["steps",]["each part has a staleness of its own"])
 
 
 # Half an update: each ps has a part of w, which it updates as a whole, but apart from the others.
@@ -357,7 +440,7 @@ def test_n_pushes_together_are_one_step_of_nesterov():
     rate, beta, T, orders = 0.3, 0.9, 2, [(0, 1, 2), (2, 0, 1), (1, 2, 0), (2, 1, 0), (0, 2, 1)]
     flags = {"local_steps": T, "momentum_delay": 3, "outer_rate": rate, "outer_momentum": beta}
     gradient = problem.gradient_on_digits(3)
-    with interleaved.Workers(DELAYED, 3, problem.command_line(flags), ps=2) as group:
+    with in_process.workers(DELAYED, 3, problem.command_line(flags), ps=2) as group:
         w = [keras.Variable(v, dtype="float64") for v in group.parameters()]
         nesterov = keras.optimizers.SGD(rate, beta, nesterov=True)
         for number, order in enumerate(orders):
@@ -375,6 +458,36 @@ def test_n_pushes_together_are_one_step_of_nesterov():
             nesterov.apply([keras.ops.convert_to_tensor(e) for e in d], w)
         apart = max(np.abs(a - b.numpy()).max() for a, b in zip(group.parameters(), w))
     assert apart < 1e-5, f"{apart} apart"
+
+
+def nth_on_two_parts(changes=()):
+    """Worker 0 is late between two parts; meanwhile the other one makes the N-th push, N = 2."""
+    text = examples.replaced(DELAYED, changes)
+    flags = dict(local_steps=1, learning_rate=1.0, outer_rate=1.0, outer_momentum=0.5)
+    run = workers(DELAYED, 2, all_ones, [0.0, 0.0], text, ps=2, momentum_delay=2, **flags)
+    with run as group:
+        one, other = group
+        first, second = one.ps.parts["w"]
+        d = one.tf.ones([1])
+        counts = one.ps.ask("push", first, d).get_value()[:2]
+        other.push()
+        one.ps.ask("push", second, d, counts=counts).get_value()
+        found = group.values()
+    # On the second part the late push waits in the buffer for the next N-th one.
+    for name, due in {"velocity": [1, 0.5], "buffer": [0, 1]}.items():
+        assert np.allclose(found[name], due, atol=1e-6), f"{name}: {found[name]}, not {due}"
+
+
+def test_all_parts_agree_which_push_is_the_nth():
+    """Catches a part that counts by itself, and so moves its velocity at another push."""
+    nth_on_two_parts()
+    with support.caught("velocity"):
+        nth_on_two_parts(
+            [
+                ("    N, beta, lock", "    own = tf.Variable(0)\n    N, beta, lock"),
+                ("tf.equal((ticket + 1) % N, 0)", "tf.equal(own.assign_add(1) % N, 0)"),
+            ]
+        )
 
 
 def check_delay(delay, grows, changes=()):
@@ -405,10 +518,10 @@ def test_momentum_at_every_push_is_caught():
 
 # Bounded staleness: every gradient is 1, so w says how many updates it has had.
 
-PUSH = "    with tf.control_dependencies([ticket]):\n        moved = "
-SLOW_PUSH = """    late = tf.numpy_function(lambda x: (time.sleep(0.01), x)[1], [ticket], tf.int64)
-    with tf.control_dependencies([late]):
-        moved = """
+PUSH = "        with tf.control_dependencies([ticket]):\n            moved = w"
+SLOW_PUSH = """        late = tf.numpy_function(lambda x: time.sleep(0.01) or x, [ticket], tf.int64)
+        with tf.control_dependencies([late]):
+            moved = w"""
 
 
 def run_bounded(lead, changes=()):
@@ -419,15 +532,16 @@ def run_bounded(lead, changes=()):
     text, pushes = examples.replaced(BOUNDED, [(PUSH, SLOW_PUSH), *changes]), []
     flags = dict(steps=60, learning_rate=1.0, max_lead=lead)
     with workers(BOUNDED, 3, all_ones, [0.0], text, **flags) as group:
-        tf = group.workers[0].tf
+        errors = group.tf.errors
+        first = [worker.pull() for worker in group]  # all are known before any has pushed
 
         def work(k, worker):
             for clock in range(60):
                 time.sleep(0.05 * (k == 0))
-                with contextlib.suppress(tf.errors.OutOfRangeError):
-                    tensors = [worker.update.ticket, worker.update.pulled, worker.pushed]
-                    ticket, w, _ = worker.session.run(tensors)
-                    pushes.append((ticket, k, clock, round(-w[0][0])))
+                with contextlib.suppress(errors.OutOfRangeError):
+                    held = worker.pull() if clock else first[k]
+                    _, ticket, _ = worker.push(held)
+                    pushes.append((ticket, k, clock, round(-float(held.w[0]))))
 
         threads = [threading.Thread(target=work, args=each) for each in enumerate(group)]
         for thread in threads:
@@ -456,39 +570,48 @@ def test_no_worker_is_too_far_ahead(lead):
     check_bound(lead)
 
 
-def check_the_idle(changes=()):
-    """Worker 2 pauses: after 2 s the others go on without it; then it has the slowest's clock.
+NOTED = (
+    "        self.seconds = seconds\n",
+    "        self.seconds = seconds\n        MADE.append(self)\n",
+)
 
-    Before, all push for longer than 2 s, and each counts.
+
+def check_the_idle(changes=()):
+    """Worker 2 pauses: after 3 s the others go on without it; then it has the slowest's clock.
+
+    Before, all push for longer than 3 s, and each counts.
     """
-    text = examples.replaced(BOUNDED, changes)
-    flags = dict(learning_rate=1.0, max_lead=2, step_timeout=2)
+    made = [NOTED, ("class Clocks:", "MADE = []\n\n\nclass Clocks:"), *changes]
+    text = examples.replaced(BOUNDED, made)
+    flags = dict(learning_rate=1.0, max_lead=2, step_timeout=3)
     with workers(BOUNDED, 3, all_ones, [0.0], text, **flags) as group:
         one, two, paused = group
-        clocks = next(v for v in one.globals if v.op.name == "clocks")
+        for worker in group:  # all are known before any has pushed
+            worker.ps.ask_first("lead")
         for _ in range(3):
-            time.sleep(0.8)
+            time.sleep(1.2)
             for worker in group:
                 worker.push()
         one.push()
         one.push()
-        waits = False
-        try:
-            one.push(seconds=1)
-        except one.tf.errors.DeadlineExceededError:
-            waits = True
-        assert waits, "too far: worker 0 is 3 updates ahead"
+        push = interleaved.start(one.push)  # three updates ahead, if nothing holds it
+        time.sleep(0.4)
+        waits = not push.done()
         two.push()
         two.push()
-        made = []
-        with contextlib.suppress(one.tf.errors.DeadlineExceededError):
-            while len(made) < 8:
-                made.append([one.push(seconds=5), two.push(seconds=5)])
-        assert len(made) == 8, f"updates: {len(made)} of each, and one waits for 5 s"
+        began = time.monotonic()
+        push.result(60)
+        for _ in range(8):
+            one.push()
+            two.push()
+        seconds = time.monotonic() - began
         one.push()
         paused.push()
-        found = one.session.run(clocks)
-    assert list(found) == [14, 13, 13], f"clocks: {found}"
+        keys, rows = (part.numpy() for part in group.script.MADE[0].table.export())
+    clocks = {int(key): int(clock) for key, (clock, _) in zip(keys, rows)}
+    assert waits, "too far: worker 0 is 3 updates ahead"
+    assert seconds < 8, f"updates: {seconds:.0f} s for nine that need not wait"
+    assert clocks == {0: 15, 1: 13, 2: 14}, f"clocks: {clocks}"
 
 
 def test_a_worker_without_an_update_stops_nobody_and_goes_on_with_the_slowest():
@@ -503,43 +626,59 @@ def check_one(changes=()):
     check_bound(1, changes)
 
 
+LEAD = "lambda lead, _: lead >= flags.max_lead"
+PULLED = """    with tf.control_dependencies(waited):
+        pulled = ps.pull()
+"""
 # (the check, the comparison that fails): {the mistake: [(text, what replaces it)]}
 CORE_BOUNDS = {
     (check_four, "apart"): {
-        "one update too far": [("now[1] >= flags.max_lead", "now[1] > flags.max_lead")],
+        "one update too far": [(LEAD, LEAD.replace(">=", ">"))],
         "nobody waits for the slowest, but for the fastest": [
-            ("tf.reduce_min(tf.where_v2(counts", "tf.reduce_max(tf.where_v2(counts")
+            ("tf.minimum(fastest, tf.reduce_min(tf.where(counts, clock, fastest)))", "fastest")
         ],
-        "one update too strict": [("now[1] >= flags.max_lead", "now[1] >= flags.max_lead - 1")],
+        "one update too strict": [(LEAD, LEAD + " - 1")],
     },
 }
 BOUNDS = {
     (check_one, "pulled"): {
         "the push waits, not the pull": [
-            ("[version]):\n        w_k", "[]):\n        w_k"),
-            ("tf.control_dependencies(delta)", "tf.control_dependencies([*delta, version])"),
+            ("    start = [ps.ask_first", "    pulled = ps.pull()\n    start = [ps.ask_first"),
+            (PULLED, ""),
         ],
         "the clock moves before the push": [
-            ("tf.control_dependencies(moved), tf", "tf.control_dependencies([ticket]), tf")
+            (
+                "        late = tf.numpy_function(lambda x: time.sleep(0.01) or x, [ticket]",
+                "        with tf.control_dependencies([clocks.count(step.worker)]):\n"
+                "            now = tf.identity(ticket)\n"
+                "        late = tf.numpy_function(lambda x: time.sleep(0.01) or x, [now]",
+            ),
+            (
+                "            clocks.count(step.worker)\n        return",
+                "            pass\n        return",
+            ),
         ],
     },
     (check_the_idle, "updates"): {
-        "a worker without an update counts": [("times < flags.step_timeout", "times < 1e9")]
+        "a worker without an update counts": [("- seen < self.seconds", "- seen < 30")]
     },
     (check_the_idle, "too far"): {
-        "the time of an update is not noted": [
-            ("tf.group(times[k].assign(tf.timestamp()))", "tf.group(clock)")
-        ]
+        "the time of an update is not noted": [("[[clock, tf.timestamp()]]", "[[clock, 0.0]]")]
     },
-    (check_the_idle, "clocks"): {
+    (check_the_idle, "(too far|clocks)"): {
         "it goes on with the fastest": [
             (
-                "slowest()))",
-                "tf.reduce_max(clocks) * tf.to_int64(clocks[k] < slowest() - 1)))",
+                "tf.maximum(self.table.lookup(worker)[0], self.slowest())",
+                "tf.maximum(tf.reduce_max(self.table.export()[1][:, 0]), 0)",
             )
         ],
+    },
+    (check_the_idle, "clocks"): {
         "it goes on from its old clock": [
-            ("tf.maximum(clocks[k] + 1, slowest())", "clocks[k] + 1")
+            (
+                "tf.maximum(self.table.lookup(worker)[0], self.slowest())",
+                "self.table.lookup(worker)[0]",
+            )
         ],
     },
 }

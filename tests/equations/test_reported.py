@@ -10,7 +10,6 @@ import itertools
 import json
 import threading
 
-import equations
 import interleaved
 import numpy as np
 import pytest
@@ -102,7 +101,7 @@ def check_pairs(example, changes, quick, folder):
     (folder / "text.txt").write_text("\n\n".join(" ".join(words) for words in PARAGRAPHS))
     script = examples.main_script(example)
     module = examples.load(script, examples.replaced(script, changes))
-    data = module.load_data(str(folder / "text.txt"))
+    data, offset = module.load_data(str(folder / "text.txt"), len(WORDS)), len(WORDS)
     assert set(data.vocabulary) == set(WORDS)
     due = collections.Counter(), collections.Counter()
     for p, words in enumerate(PARAGRAPHS):
@@ -110,8 +109,10 @@ def check_pairs(example, changes, quick, folder):
             for j in range(max(0, i - 5), min(len(words), i + 6)):
                 due[p % 10 == 9][word, words[j]] += i != j
     wrong = []
-    for name, pairs, expected in zip(["training", "test"], [data.train, data.test], due):
-        there = collections.Counter((data.vocabulary[a], data.vocabulary[b]) for a, b in pairs)
+    training, test = zip(data.x_train, data.y_train), zip(data.x_test, data.y_test[:, 0])
+    for name, pairs, expected in zip(["training", "test"], [training, test], due):
+        words = [(data.vocabulary[a], data.vocabulary[b - offset]) for a, b in pairs]
+        there = collections.Counter(words)
         if there != +expected:
             wrong.append("%s: not %d pairs, or others" % (name, expected.total()))
     assert not wrong, "\n".join(wrong)
@@ -285,14 +286,6 @@ def check_the_ticket(example, changes, quick, folder):
     assert counted > 0.5 * meanwhile > 10, "staleness: %d of %d updates" % (counted, meanwhile)
 
 
-def check_the_place(example, changes, quick, folder):
-    """The pull comes after slow local steps: w has what the other one has counted meanwhile."""
-    slow = [(GRADIENT, GRADIENT + WAIT), *changes]
-    found = against_another(example, slow, calls=4, local_steps=3)[1:]
-    seen, meanwhile = (found[:, 1] - found[:, 4]).sum(), found[:, 3].sum()
-    assert seen > 0.25 * meanwhile > 5, f"pulled: {seen} of {meanwhile} updates of a call"
-
-
 # The columns -------------------------------------------------------------------------------------
 
 
@@ -324,7 +317,7 @@ def check_losses(example, changes, quick, folder):
 
 
 # Each mini-batch that is drawn is noted in a file.
-DRAWS = [' 0, x.shape[0], "int32")\n', " 0, x.shape[0], tf.int32)\n"]
+DRAWS = [' 0, len(x), "int32")\n', ' 0, x.shape[0], "int32")\n', " 0, x.shape[0], tf.int32)\n"]
 NOTE = """        def note(rows):
             with open(os.environ["OUTPUT_DIR"] + "/drawn.txt", "a") as file:
                 file.write("%d\\n" % len(rows))
@@ -370,16 +363,6 @@ def check_seeds(example, changes, quick, folder):
 # The checks and their mistakes -------------------------------------------------------------------
 
 
-def others(*left_out):
-    """Returns the folders of all asynchronous examples but HogWild-Sessions and those left out."""
-    with_sessions = [
-        name
-        for name in equations.asynchronous()
-        if examples.has_sessions(examples.main_script(name))
-    ]
-    return [name for name in with_sessions if name not in (SESSIONS, *left_out)]
-
-
 CHECKS = {  # a check: (its examples in the core tier, more in `all`)
     # One with each form of the region that tests.
     check_test: (
@@ -391,12 +374,8 @@ CHECKS = {  # a check: (its examples in the core tier, more in `all`)
     check_calls: (["Collective-AllReduce"], ["Ring-AllReduce"]),
     check_the_last_checkpoint: ([SESSIONS], []),
     check_going_on: ([HOGWILD], [SESSIONS]),
-    # DynSGD notes the version and pulls under one lock, which the other one here does not take.
-    check_the_version: ([SESSIONS], others("DynSGD")),
-    # With elastic averaging no gradient lies between the pull and the push.
-    check_the_ticket: ([SESSIONS], others("AEASGD", "AEAMSGD")),
-    # Elsewhere the local steps begin at the pull.
-    check_the_place: (["AEASGD"], ["AEAMSGD"]),
+    check_the_version: ([SESSIONS], []),
+    check_the_ticket: ([SESSIONS], []),
     check_losses: ([HOGWILD], [SESSIONS]),
     check_examples: (["DOWNPOUR-Easy"], ["Multiple-GPUs-Single-Machine", LOCAL_SGD]),
     check_seeds: ([HOGWILD], [SESSIONS, "Ring-AllReduce", "Non-Distributed-Setup"]),
@@ -421,7 +400,7 @@ SECOND_BEST = (
     '("max", keras.metrics.sparse_categorical_accuracy)}',
     '("max", lambda y, p: keras.metrics.sparse_top_k_categorical_accuracy(y, p, k=2))}',
 )
-EXTEND = "pairs[paragraph % 10 == 9].extend"
+EXTEND = "pairs[number % 10 == 9].extend"
 NOTED = """    with tf.device(step.device):
         version = step.read_value()
     with tf.control_dependencies([version]):
@@ -435,19 +414,7 @@ RESTORE = "            saver.restore(session, checkpoint)\n"
 STEP_ALONE = """            session.run(tf.global_variables_initializer())
             tf.train.get_global_step().load(int(checkpoint.split('-')[-1]), session)
 """
-COUNT = "local_steps * flags.batch_size, update.loss]"
-PULL = """    with tf.control_dependencies(w_k), tf.device(step.device):
-        version = step.read_value()
-    with tf.control_dependencies([version]):
-        pulled = [v.read_value() for v in w]
-"""
-FIRST = "    start = [clock + 0, [v.read_value() for v in own]]\n"
-PULL_FIRST = (
-    PULL.replace("(w_k)", "([])")
-    + """    with tf.control_dependencies(pulled):
-        start = [clock + 0, [v.read_value() for v in own]]
-"""
-)
+COUNT = "local_steps, local_steps * flags.batch_size]"
 RESTORED = "    for v, value in zip(variables, values):\n"
 FIRST_PARTS = 'shape_and_slices=[s and f"{s.split()[0]} 0,{v.shape[0]}" for _, s, v in saved],\n'
 # (the check, its example, the comparison that fails): {the mistake: [(text, what replaces it)]}
@@ -462,7 +429,7 @@ MISTAKES = {
     },
     (check_test, HOGWILD, "test_loss"): {
         "training rows are tested": [
-            ("evaluation(model, x_test, y_test)", "evaluation(model, x, y)")
+            ("evaluation(model, x_test, y_test, ps)", "evaluation(model, x, y, ps)")
         ],
         "another w is tested": [("*map(float, evaluate(w))", "*map(float, evaluate(0.99 * w))")],
     },
@@ -497,12 +464,12 @@ MISTAKES = {
     (check_pairs, "Sparse-Embeddings", "training"): {
         # Not all: a list of the test that is empty could not be tested.
         "test pairs in training": [
-            (EXTEND + "(", f"(pairs[0].extend if paragraph % 20 == 19 else {EXTEND})(")
+            (EXTEND + "(", f"(pairs[0].extend if number % 20 == 19 else {EXTEND})(")
         ]
     },
     (check_pairs, "Sparse-Embeddings", "test"): {
         "a word is its own neighbour": [
-            ("words[place + 1 : place + 1 + WINDOW]", "words[place : place + 1 + WINDOW]")
+            ("said[place + 1 : place + 1 + WINDOW]", "said[place : place + 1 + WINDOW]")
         ]
     },
     (check_calls, "Ring-AllReduce", "updates"): {
@@ -518,14 +485,11 @@ MISTAKES = {
     (check_the_ticket, SESSIONS, "staleness"): {
         "taken at the pull": [(TICKET.replace("[%s]", "delta"), TICKET.replace("[%s]", "w_k"))]
     },
-    (check_the_place, "AEASGD", "pulled"): {
-        "before the local steps": [(PULL, ""), (FIRST, PULL_FIRST)]
-    },
     (check_losses, SESSIONS, "losses"): {
         "a loss of something else": [("update.loss]", "0.9 * update.loss]")]
     },
     (check_examples, "DOWNPOUR-Easy", "examples"): {
-        "one local step counts": [(COUNT, COUNT.replace("local_steps * flags", "flags"))]
+        "one local step counts": [(COUNT, "local_steps, flags.batch_size]")]
     },
     (check_examples, LOCAL_SGD, "examples"): {
         "T local steps count, also where one is made": [("go.op, T)", "go.op, flags.local_steps)")]

@@ -50,7 +50,6 @@ ONE_WORKER = [
     "From-TensorFlow-1/Distributed-Setup-Sessions/distributed_setup_sessions.py",
     "From-TensorFlow-1/Distributed-Setup-Sessions/distributed_setup_supervisor.py",
 ]
-ELASTIC = ["AEASGD/aeasgd.py", "AEAMSGD/aeamsgd.py"]  # a worker counts its own mini-batches
 # One of each kind; the others have the same regions around the algorithm.
 CORE = [SYNCHRONOUS, RING]
 OTHERS = [
@@ -58,7 +57,8 @@ OTHERS = [
     "Collective-AllReduce/collective_allreduce.py",
     *ONE_WORKER[1:],
     COORDINATOR,
-    *ELASTIC,
+    "AEASGD/aeasgd.py",
+    "AEAMSGD/aeamsgd.py",
     DIFFERENT_RATES,
     FILES,
     PLACES,
@@ -82,7 +82,7 @@ OTHERS = [
 ]
 # {script: why it has no such state}
 WITHOUT = {
-    "Sparse-Embeddings/sparse_embeddings.py": "tables, no Keras model: see test_words_go_on",
+    "Sparse-Embeddings/sparse_embeddings.py": "a table of words: see test_words_go_on",
     "Horovod-RingAllReduce/horovod_embeddings.py": "the same",
 }
 MICRO_BATCHES = 2
@@ -187,7 +187,7 @@ def train(script, changes, quick, folder):
     quick.ps = int(kind.startswith(("parameter server", "coordinator", "train")))
     quick.chief = int(kind == "coordinator")
     quick.evaluator = int(name == FILES)
-    rows, before = {}, 0
+    rows = {}
     for steps in STEPS:
         words = map(str, [*flags, "--steps", steps])
         workers = 1 if name in ONE_WORKER else 2
@@ -199,10 +199,7 @@ def train(script, changes, quick, folder):
             row["version"] = row["global_step"] - 1 - row["staleness"]
             if kind == "gossip, asynchronous":  # what came between is no mini-batch
                 row["version"] = row["global_step"] - 1
-            if name in ELASTIC:  # each takes its own in turn, from the step on
-                row["version"] = before + sum(each["part"] == steps for each in task)
-            task.append({**row, "part": steps})
-        before = steps
+            task.append(row)
     return folder / "run", rows
 
 
@@ -242,21 +239,10 @@ def check(script, changes, quick, folder):
         known = sum(mean_target(k, n, version * T + T - 1) + penalty for k in own)
         return row["loss"] * len(own) - known
 
-    def fits(pushes, more, own):
-        found = [mask_of(row, int(row["version"]) + more, own) for row in pushes]
-        return np.abs(np.subtract(found, np.round(found))).max() < 0.01
-
     for task, pushes in rows.items():
         own = means or [int(task.removeprefix("worker-"))]
-        late = {}
-        for part in STEPS if name in ELASTIC else []:
-            of_part = [row for row in pushes if row["part"] == part]
-            late[part] = next((more for more in range(7) if fits(of_part, more, own)), 0)
-
         for row in pushes:
             version = int(row["version"])
-            if name in ELASTIC:  # a worker that begins later begins some pushes later
-                version += late[row["part"]]
             mask = mask_of(row, version, own)
             if name == FILES:  # which rows these are tells the whole epoch
                 mask = np.floor(row["loss"] - 0.5)
@@ -349,33 +335,51 @@ def test_each_script_has_its_proof():
     assert sorted([*CORE, *OTHERS, HOROVOD, *WITHOUT]) == sorted(scripts)
 
 
-def check_words(script, changes, cluster, folder):
-    """Of a run that goes on: each loss is that of the worker's next mini-batch of words."""
+def words_of(script, path, folder):
+    """Returns all pairs, and the vectors of words and of neighbours in a checkpoint."""
     import tensorflow as tf
 
+    module, saved = examples.load(path), tf.train.load_checkpoint(str(folder / "run"))
+    if script.stem == "horovod_embeddings":
+        w = [saved.get_tensor(name).astype(float) for name in ("words_0", "neighbours_0")]
+        return module.load_data(str(folder / "prose.txt")).train, w
+    data, e = module.load_data(str(folder / "prose.txt"), 21), saved.get_tensor("e_0_of_1")
+    assert np.array_equal(saved.get_tensor("w")[:16].reshape(4, 4), np.eye(4)), "w: not as it was"
+    return problem.pairs_of(data), [e[:21].astype(float), e[21:]]
+
+
+def check_words(script, changes, cluster, folder):
+    """Of a run that goes on: each loss is that of the worker's next mini-batch of words."""
     (folder / "prose.txt").write_text(problem.PROSE)
-    # Both tables begin at random, because neighbours that are 0 make all losses equal.
-    text = examples.replaced(script, [('("neighbours", 0)', '("neighbours", -1)'), *changes])
+    # All vectors begin at random, because neighbours that are 0 make all losses equal.
+    horovod = script.stem == "horovod_embeddings"
+    random = [('("neighbours", 0)', '("neighbours", -1)')]
+    if not horovod:
+        random = [("neighbours = tf.zeros([both", "neighbours = tf.random.normal([both")]
     path = folder / script.name
-    path.write_text(text)
+    path.write_text(examples.replaced(script, [*random, *changes]))
     flags = ["--dataset", folder / "prose.txt", "--dimensions", 4, "--noise-words", 6]
     flags += ["--seed", SEED, "--batch-size", BATCH, "--learning-rate", 1e-30]
+    flags += [] if horovod else ["--row-rate", 1e-30, "--words", 21]
     cluster.ps, cluster.chief, cluster.evaluator = 1, 0, 0
     for steps in STEPS:
         words = map(str, [*flags, "--steps", steps])
         codes, output = cluster.run(path, folder / "run", *words, workers=2)
         assert not any(codes), output
-    saved = tf.train.load_checkpoint(str(folder / "run"))
-    w = [saved.get_tensor(name).astype(float) for name in ("words_0", "neighbours_0")]
-    train = examples.load(path).load_data(str(folder / "prose.txt")).train
-    rows, wrong = RunData.read(folder / "run").rows("pushes"), []
+    train, w = words_of(script, path, folder)
+    rows, wrong, last = RunData.read(folder / "run").rows("pushes"), [], {}
     for row in rows:
         k, version = int(row["task"].removeprefix("worker-")), row["global_step"] - 1
-        version = int(version - row["staleness"])
-        drawn = train[k::2][problem.draw(k, version, BATCH + 6, len(train[k::2]))]
-        due, _ = references.skip_gram(w, drawn[:BATCH], drawn[BATCH:, 1], weight=5)
-        if not abs(row["loss"] - due) < 1e-4:
-            wrong.append(f"losses: {row['loss']:g}, not {due:g}, of {k} at mini-batch {version}")
+        numbers = [int(version - row["staleness"])]
+        if not horovod:  # that of the worker's last update, or of its first look at the ps
+            numbers = [last[k]] if k in last else range(numbers[0] + 1)
+            last[k] = int(row["global_step"]) if row["global_step"] != STEPS[0] else 0
+        due = []
+        for number in numbers:
+            drawn = train[k::2][problem.draw(k, number, BATCH + 6, len(train[k::2]))]
+            due.append(references.skip_gram(w, drawn[:BATCH], drawn[BATCH:, 1], weight=5)[0])
+        if not np.abs(np.subtract(due, row["loss"])).min() < 1e-4:
+            wrong.append(f"losses: {row['loss']:g}, not {due}, of {k} at mini-batch {version}")
     due = sorted((1 + exact(script)) * list(range(1, STEPS[1] + 1)))
     if sorted(row["global_step"] for row in rows) != due:
         wrong.append(f"steps: {sorted(row['global_step'] for row in rows)}")
@@ -410,9 +414,9 @@ MISTAKES = {
     },
     (RING, "count"): {"the state is not saved": [("w=w, state=state)", "w=w)")]},
     (TOWERS, "count"): {"the last tower's state is tested": [("w, states[0]", "w, states[-1]")]},
-    (ELASTIC[0], "losses"): {
-        "a worker that goes on counts from 0": [
-            ("step * flags.local_steps)", "tf.constant(0, tf.int64))")
+    ("AEASGD/aeasgd.py", "losses"): {
+        "a window begins with the batch of the one before": [
+            ("version * flags.local_steps + t", "version * (flags.local_steps - 1) + t")
         ]
     },
     (PLACES, "masks"): {
@@ -525,21 +529,16 @@ def test_the_chief_alone_makes_the_model(tmp_path):
 
 
 def check_rows(text=None):
-    """No two words begin with the same vector, in whatever parts of the table they are."""
+    """No two words begin with the same vector, on whatever ps; neighbours begin with 0."""
     script = examples.load(problem.SPARSE, text)
-    tf = script.tf
-    with tf.Graph().as_default(), tf.Session() as session:
-        tf.set_random_seed(SEED)
-        tables = script.parameters(tf.get_variable, 19, 4, 3)
-        session.run(tf.global_variables_initializer())
-        rows = [
-            row for v in tables if v.op.name.startswith("words") for row in session.run(v).tolist()
-        ]
-    assert len(rows) == 19
-    assert len(set(map(tuple, rows))) == 19, "rows: two words begin as one"
+    flags, e = types.SimpleNamespace(words=19, dimensions=4, seed=SEED), np.empty([38, 4])
+    for i in range(3):
+        e[i::3] = script.Rows(i, 3, flags).table.numpy()
+    assert len(set(map(tuple, e[:19]))) == 19, "rows: two words begin as one"
+    assert np.abs(e[:19]).max() < 0.5 / 4 and not e[19:].any(), "rows: not between -1/8 and 1/8, 0"
 
 
 def test_no_two_words_begin_as_one():
     check_rows()
     with support.caught("rows"):
-        check_rows(examples.replaced(problem.SPARSE, [("seed=part)", "seed=0)")]))
+        check_rows(examples.replaced(problem.SPARSE, [("[flags.seed, index]", "[flags.seed, 0]")]))

@@ -17,7 +17,8 @@ CLUSTERS = [path for path in LAUNCHERS if examples.kind_of(examples.script_of(pa
 
 def of_words(launcher):
     """Whether what it trains are word vectors."""
-    return "# region: words" in examples.script_of(launcher).read_text()
+    text = examples.script_of(launcher).read_text()
+    return "# region: words" in text or "# region: text" in text
 
 
 def name(path):

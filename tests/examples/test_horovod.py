@@ -61,7 +61,8 @@ def union_of_digits(n, number, w):
 
 def union_of_words(folder):
     """The same for the embeddings: noise words are those of a rank's own mini-batch."""
-    train = examples.load(problem.SPARSE).load_data(str(folder / "prose.txt")).train
+    data = examples.load(problem.SPARSE).load_data(str(folder / "prose.txt"), problem.WORDS)
+    train = problem.pairs_of(data)
 
     def union(n, number, w):
         taken = []
@@ -207,12 +208,12 @@ def test_what_the_rows_weigh(two):
     """Of the bytes in the metrics: rows, to one other rank, against whole tables in a ring."""
     folder, runs = two
     script = examples.load(problem.SPARSE)
-    data = script.load_data(str(folder / "prose.txt"))
+    data = script.load_data(str(folder / "prose.txt"), problem.WORDS)
     words, sent = len(data.vocabulary), {}
     for name in ("rows", "tables"):
         sent[name] = [row["bytes"] for row in support.pushes(folder / name / "1")]
     assert sent["tables"] == [2 * words * 5 * 4] * STEPS
-    pairs = data.train[1::2]
+    pairs = problem.pairs_of(data)[1::2]
     for number in range(STEPS):
         drawn = pairs[problem.draw(1, number, BATCH + 6, len(pairs))]
         rows = len(set(drawn[:BATCH, 0])) + len(set(drawn[:, 1]))

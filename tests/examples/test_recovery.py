@@ -150,29 +150,6 @@ def test_a_further_algorithm_learns_with_four_workers_of_which_one_is_killed(lau
 
 
 @pytest.mark.long
-def test_a_worker_that_dies_with_the_lock_of_dynsgd_gives_it_back(tmp_path):
-    """It holds the lock more than half of the time: of four kills some must meet it."""
-    directory = tmp_path / "run"
-    launcher = support.ROOT / "DynSGD" / "run.sh"
-    process = begin(directory, 100000, launcher, TFRUN_RESTARTS="4")
-    metrics = directory / "metrics-worker-1.csv"
-    try:
-        for _ in range(4):
-            size = metrics.stat().st_size if metrics.exists() else 200
-            support.wait_until(
-                lambda s=size: metrics.exists() and metrics.stat().st_size > s, 30, "it pushes"
-            )
-            time.sleep(random.uniform(0, 0.2))
-            before = checkpoint(directory)
-            support.task(directory, "worker", 1).kill()
-            support.wait_until(lambda b=before: checkpoint(directory) > b, 20, "the others go on")
-    finally:
-        process.terminate()
-        process.wait(20)
-    assert not support.processes_of(directory)
-
-
-@pytest.mark.long
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("kills", [1, pytest.param(6, marks=pytest.mark.nightly)])
 def test_kills_at_random_moments(kills, tmp_path):

@@ -65,25 +65,12 @@ def test_the_bytes_of_replicas(tmp_path):
     assert 1 < wire / metrics < 1.2, (wire, metrics)
 
 
-# The same training with whole tables: they are pulled, and their gradients pushed, as HogWild's.
+# The same training with whole tables: all rows are pulled and pushed.
 DENSE = [
     (
-        "    w_k, loss = batch_loss(w, version)  # it needs version to draw the mini-batch\n",
-        "    with tf.control_dependencies([version]):\n        w_k = [tf.identity(v) for v in w]\n",
-    ),
-    (
-        "    g = tf.gradients(loss, w)\n",
-        "    loss = batch_loss(w_k, version)[1]\n    g = tf.gradients(loss, w_k)\n",
-    ),
-    (
-        "    values, rows = [d.values for d in g], [d.indices for d in g]\n",
-        "    values, rows = [tf.convert_to_tensor(d) for d in g], []\n",
-    ),
-    (
-        "[tf.IndexedSlices(d, r) for d, r in zip(delta, rows)]",
-        "delta",
-    ),
-    ("v.scatter_sub(change)", "v.assign_sub(change)"),
+        "return tf.unique(ids)",
+        "return tf.range(2 * flags.words, dtype=tf.int64), tf.cast(ids, tf.int32)",
+    )
 ]
 
 

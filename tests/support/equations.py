@@ -14,6 +14,7 @@ TOGETHER = ["parameter server, synchronous"]
 DEFAULTS = {
     "WORKERS": 2,
     "VARIABLES": {},
+    "PULLS": None,
     "PROBLEM": problem.digits,
     "COMPARED_BY": None,
     "NOT_RUN": [],
@@ -44,6 +45,11 @@ def of(script):
 def variables(script):
     """Returns VARIABLES of a script's file, {} where it has no file."""
     return of(script).VARIABLES if path_of(script).exists() else {}
+
+
+def pulls(script):
+    """Returns PULLS of a script's file, None where it has no file."""
+    return of(script).PULLS if path_of(script).exists() else None
 
 
 def compared(kinds):

@@ -5,12 +5,20 @@ through the script's own class Ps: no server, no port. A worker pulls; its push 
 from what it holds, whatever others have pushed in between.
 """
 
+import functools
+import inspect
+import re
 import types
 
+import equations
 import keras
 import numpy as np
 import problem
 from interleaved import Data, flat, loaded
+
+
+class Pulled(Exception):
+    """Ends an update that has pulled, with the reply."""
 
 
 class Client:
@@ -23,7 +31,8 @@ class Client:
     def __getattr__(self, name):
         def call(*arguments):
             value = self.functions[name](*arguments)
-            vectors = [t for t in [*arguments, *flat_list(value)] if len(t.shape)]
+            every = [*arguments, *flat_list(value)]
+            vectors = [t for t in every if t.dtype.is_floating and t.shape.rank]
             self.crossed += [t.dtype.size * t.shape[0] for t in vectors]
             return types.SimpleNamespace(get_value=lambda: value)
 
@@ -42,8 +51,11 @@ class Servers:
         tf = script.tf
         self.age = tf.Variable(1, dtype=tf.int64)
         self.functions, self.saved = [{} for _ in range(ps)], []
+        server = script.server
+        if "ps" in inspect.signature(server).parameters:  # it has a table
+            server = functools.partial(server, ps)
         for part in script.layout(sizes, ps):
-            functions, saved = script.serve_part(part, script.server, self.age, flags)
+            functions, saved = script.serve_part(part, server, self.age, flags)
             self.functions[part.ps] |= functions
             self.saved += saved
 
@@ -54,71 +66,137 @@ class Servers:
             if saved == name:
                 begin = int(place.split()[1].split(",")[0]) if place else 0
                 found[begin] = np.ravel(variable.numpy())
-        return np.concatenate([found[begin] for begin in sorted(found)])
+        return np.concatenate([found[begin] for begin in sorted(found)] or [np.empty(0)])
+
+    def tables(self):
+        """Returns tables, of which a ps has every n-th row, and saves them as <name>_<i>_of_<n>."""
+        found = {}
+        for saved, _, variable in self.saved:
+            if match := re.fullmatch(r"(\w+)_(\d+)_of_(\d+)", saved):
+                found.setdefault((match[1], int(match[3])), {})[int(match[2])] = variable.numpy()
+        tables = []
+        for (_, n), parts in found.items():
+            table = np.empty([sum(map(len, parts.values())), parts[0].shape[1]])
+            for i, rows in parts.items():
+                table[i::n] = rows
+            tables.append(table)
+        return tables
 
 
 class Worker:
-    """A worker: it pulls and pushes by the script's own functions."""
+    """A worker: it pulls and pushes by the script's own functions.
 
-    def __init__(self, script, servers, k, n, flags, data, sizes, ps):
+    What it keeps for itself from push to push is `own`, where the script's update has a `begin`.
+    """
+
+    def __init__(self, script, servers, k, flags, sizes, gradient, model, pulls):
         self.script, self.tf, self.flags, self.rank = script, script.tf, flags, k
-        script.keras.utils.set_random_seed(flags.seed)
-        self.model = script.make_model(data)
+        self.gradient, self.model = gradient, model
         self.ps = script.Ps.__new__(script.Ps)
-        self.ps.cluster = types.SimpleNamespace(ps=["in process"] * ps)
-        self.ps.sizes, self.ps.age = sizes, script.tf.Variable(1, dtype=script.tf.int64)
+        self.ps.cluster = types.SimpleNamespace(ps=["in process"] * len(servers.functions))
+        self.ps.sizes, self.ps.rank = sizes, k
+        self.ps.age = script.tf.Variable(1, dtype=script.tf.int64)
         self.ps.clients = [Client(functions) for functions in servers.functions]
         self.ps.parts = {}
-        for part in script.layout(sizes, ps):
+        for part in script.layout(sizes, len(servers.functions)):
             self.ps.parts.setdefault(part.vector, []).append(part)
-        x, y = (script.tf.constant(part[k::n]) for part in (data.x_train, data.y_train))
-        self.gradient = script.gradients(self.model, x, y, flags, k)
-        self.reply = None  # to its last push
+        self.begin = getattr(script.update, "begin", None)
+        self.own = self.reply = None  # reply: to its last push
+        self.pulls = pulls
 
     def pull(self):
-        """What a worker holds between its pull and its push."""
-        reply = self.ps.pull()
-        return reply.version, reply.w
+        """What a worker holds between its pull and its push: (version, w), or the reply to its own.
+
+        An update that pulls by itself is begun for that, and goes no further.
+        """
+        if not self.pulls:
+            reply = self.ps.pull()
+            return reply.version, reply.w
+
+        def pull_and_stop(*arguments):
+            raise Pulled(self.ps.call(self.pulls, *arguments))
+
+        try:
+            self.update(pull_and_stop)
+        except Pulled as pulled:
+            return pulled.args[0]
+
+    def update(self, pull, w_k=None):
+        """Makes an update that pulls by this function."""
+        version = self.reply.version if self.reply else self.tf.constant(0, self.tf.int64)
+        setattr(self.ps, self.pulls, pull)
+        try:
+            return self.script.update(self.ps, version, w_k, self.gradient, self.flags)
+        finally:
+            delattr(self.ps, self.pulls)
 
     def push(self, held=None, seconds=None):
         """Pushes from what `pull` returned, or pulls now: (loss, ticket, staleness).
 
-        seconds: has no effect, because nobody here waits for others.
+        seconds: has no effect; only a session can end a wait.
         """
-        version, w_k = held or self.pull()
-        loss, reply = self.script.update(self.ps, version, w_k, self.gradient, self.flags)
-        self.reply = reply
-        row = self.script.push_row(0.0, 0.0, version, loss, reply, self.flags).numpy()
+        held = held or self.pull()
+        if self.pulls:
+            version = None  # the reply has it
+            loss, self.reply = self.update(lambda *_: held)
+        else:
+            version, w_k = held
+            if self.begin:
+                w_k = self.own = self.begin(w_k) if self.own is None else self.own
+            loss, self.reply = self.script.update(self.ps, version, w_k, self.gradient, self.flags)
+            if self.begin:
+                self.own = self.reply.w
+        row = self.script.push_row(0.0, version, loss, self.reply, self.flags).numpy()
         return float(loss), int(row[2]) - 1, int(row[6])
 
 
 class Workers:
-    """n workers of a script, and its ps."""
+    """n workers of a script, and its ps.
 
-    def __init__(self, path, n, flags, data=None, text=None, ps=2, largest=None):
+    gradient, start: of another problem than the script's own: gradient(w, number), and first
+    values of the vector w.
+    """
+
+    def __init__(
+        self, path, n, flags, data=None, text=None, ps=2, largest=None, gradient=None, start=None
+    ):
         self.script, self.flags = loaded(path, text, flags)
+        self.variables, pulls = equations.variables(path), equations.pulls(path)
         script, self.tf = self.script, self.script.tf
         if largest:
             script.LARGEST = largest
-        data = data or Data(*problem.digits_like())
-        script.keras.utils.set_random_seed(self.flags.seed)
-        model = script.make_model(data)
-        self.shapes = [tuple(v.shape) for v in model.trainable_variables]
-        self.first_values, sizes = script.vectors_of(model), script.sizes_of(model)
+        models, gradients = [None] * n, [gradient] * n
+        if gradient is None:
+            data = data or Data(*problem.digits_like())
+            for k in range(n):
+                script.keras.utils.set_random_seed(self.flags.seed)
+                if hasattr(script, "make_layer"):
+                    models[k] = script.make_layer(self.flags.dimensions)
+                else:
+                    models[k] = script.make_model(data)
+                x, y = (script.tf.constant(part[k::n]) for part in (data.x_train, data.y_train))
+                gradients[k] = script.gradients(models[k], x, y, self.flags, k)
+            self.shapes = [tuple(v.shape) for v in models[0].trainable_variables]
+            self.first_values, sizes = script.vectors_of(models[0]), script.sizes_of(models[0])
+        else:
+            self.shapes, self.first_values = [np.shape(start)], {"w": np.float32(start)}
+            sizes = [["w", "float32", len(start)]]
         self.servers = Servers(script, self.flags, sizes, ps)
         self.workers = [
-            Worker(script, self.servers, k, n, self.flags, data, sizes, ps) for k in range(n)
+            Worker(script, self.servers, k, self.flags, sizes, gradients[k], models[k], pulls)
+            for k in range(n)
         ]
+        self.empty = [variable.numpy() for *_, variable in self.servers.saved]
         self.begin()
 
     def begin(self):
         """Lets training begin, or begin again: no update is counted, and w has its first values."""
-        for name, _, variable in self.servers.saved:
-            if name == "global_step":
-                variable.assign(0)
+        for (*_, variable), value in zip(self.servers.saved, self.empty):
+            variable.assign(value)
         self.workers[0].ps.set_values(self.first_values)
         for k, worker in enumerate(self.workers):
-            for i, v in enumerate(worker.model.non_trainable_variables):
+            worker.own = worker.reply = None
+            for i, v in enumerate(worker.model.non_trainable_variables if worker.model else []):
                 value = np.reshape(self.first_values[f"state_{i}"], v.shape)
                 v.assign(value + k if v.name == "seed_generator_state" else value)
 
@@ -137,12 +215,19 @@ class Workers:
         return [part.reshape(s) for part, s in zip(np.split(vector, ends[:-1]), self.shapes)]
 
     def parameters(self):
-        """w on the ps, as arrays of the shapes that the variables of the model have."""
-        return self.unpacked(self.servers.vector("w"))
+        """w on the ps, as arrays of the shapes that the variables of the model have; and tables."""
+        return [*self.unpacked(self.servers.vector("w")), *self.servers.tables()]
 
     def values(self):
         """Returns all that lasts, by the names of the references: vectors, as `flat` makes them."""
-        return {"parameters": flat(self.parameters())}
+        found = {"parameters": flat(self.parameters())}
+        for name, where in self.variables.items():
+            if isinstance(where, str):  # beside w, on the ps
+                found[name] = self.servers.vector(where)
+            else:  # on each worker; before its first push it is as it begins
+                own = [w.begin(w.pull()[1]) if w.own is None else w.own for w in self]
+                found[name] = flat([where(one) for one in own])
+        return found
 
     def follow(self, schedule):
         """Lets them pull and push as the schedule says, [("pull" or "push", k)]; the pushes.
@@ -154,7 +239,7 @@ class Workers:
             worker = self.workers[k]
             if what == "push":
                 pushes.append(worker.push(held.pop(k)))
-            elif last == ("push", k):
+            elif last == ("push", k) and not worker.pulls:
                 held[k] = worker.reply.version, worker.reply.w
             else:
                 held[k] = worker.pull()

@@ -12,6 +12,7 @@ import inspect
 import json
 import re
 import sys
+import threading
 import types
 
 import equations
@@ -95,6 +96,23 @@ def check(first, last, expected, pushes, due, least=0.001):
         if not apart < 1e-5:
             wrong.append(f"{name}: {apart:g} apart")
     assert not wrong, "\n".join(wrong)
+
+
+def start(work):
+    """Calls work() in a thread that ends with this process; returns a Future.
+
+    A pool would wait for its threads, and so for ever where a session hangs.
+    """
+    future = concurrent.futures.Future()
+
+    def run():
+        try:
+            future.set_result(work())
+        except BaseException as error:  # whatever it is, it belongs to whoever asks
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future
 
 
 def metrics_of(script, tasks, variables, flags, folder, ps=3):
@@ -231,9 +249,10 @@ class Workers:
     def together(self, those=None, seconds=20):
         """These, or all, pull and push at once, as synchronous updates need it; their pushes."""
         those = range(len(self.workers)) if those is None else those
-        with concurrent.futures.ThreadPoolExecutor(len(those)) as pool:
-            pushes = [pool.submit(self.workers[k].push, seconds=seconds) for k in those]
-        ends = [push.exception() for push in pushes]
+        pushes = [start(functools.partial(self.workers[k].push, seconds=seconds)) for k in those]
+        ends = [
+            push.exception(seconds + 60) for push in pushes
+        ]  # a session may hear of no time-out
         hang = sum("DeadlineExceeded" in type(end).__name__ for end in ends)
         words = f"steps: {hang} of {len(those)} workers wait for one after {seconds} s"
         assert not hang, words

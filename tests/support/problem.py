@@ -51,19 +51,31 @@ def digits(script, n, folder):
     return None, gradient_on_digits(n)
 
 
+WORDS = 21  # of Sparse-Embeddings' table; the text has 19
+
+
+def pairs_of(data):
+    """Returns the pairs for training as numbers of words, [rows, 2]."""
+    return np.stack([data.x_train, data.y_train - WORDS], 1)
+
+
 def words(script, n, folder):
     """Returns (data, gradient) of n workers of Sparse-Embeddings on a short text.
 
-    The script's tables have their rows on two ps; the gradient is the dense one of the same model.
+    w is [kernel, bias, e]: a Dense layer changes the vectors of words, and e has the vectors of all
+    words, and then those of all neighbours. The gradient is the dense one of the same model.
     """
     (folder / "prose.txt").write_text(PROSE)
-    data = examples.load(script).load_data(str(folder / "prose.txt"))
+    data = examples.load(script).load_data(str(folder / "prose.txt"), WORDS)
 
     def gradient(k, number, w):
-        assert [len(table) for table in w] == [10, 9, 10, 9], "19 words in two parts"
-        pairs = data.train[k::n]
+        kernel, bias, e = w
+        u, c = e[:WORDS], e[WORDS:]
+        pairs = pairs_of(data)[k::n]
         drawn = pairs[draw(k, number, BATCH + 6, len(pairs))]
-        return references.skip_gram(w, drawn[:BATCH], drawn[BATCH:, 1], weight=5)
+        changed = [u @ kernel + bias, c]
+        loss, (g, g_c) = references.skip_gram(changed, drawn[:BATCH], drawn[BATCH:, 1], weight=5)
+        return loss, [u.T @ g, g.sum(0), np.concatenate([g @ kernel.T, g_c])]
 
     return data, gradient
 
