@@ -834,7 +834,7 @@ def train(cluster, model, data, update, flags):
         return reply.arrived, reply.version, reply.w
 
     @tf.function(autograph=False)
-    def updates(*pulled):
+    def updates(i, *pulled):
         def one(i, pull_time, version, w_k):
             loss, reply = update(ps, version, w_k, gradient, flags)
             row = push_row(pull_time, version, loss, reply, flags)
@@ -844,7 +844,7 @@ def train(cluster, model, data, update, flags):
         def is_due(i, _, version, w_k):
             return (i < flags.updates_per_call) & (version < flags.steps)
 
-        return tf.while_loop(is_due, one, [0, *pulled], parallel_iterations=1)[1:]
+        return tf.while_loop(is_due, one, [i, *pulled], parallel_iterations=1)[1:]
 
     def pull_anew(pulled=None):
         pull_time, version, w = pull()
@@ -871,19 +871,20 @@ def train(cluster, model, data, update, flags):
         ps.join(first_values)
         take_state()
         with contextlib.suppress(tf.errors.OutOfRangeError):  # every update is taken
-            if is_first:  # trace the graph, by a call that makes no update
-                pull_time, _, w_k = pull_anew()
-                updates(pull_time, tf.constant(flags.steps, tf.int64), w_k)
+            pulled = None
+            if is_first:  # one update: it traces the graph, before the common start
+                pulled = updates(np.int32(flags.updates_per_call - 1), *pull_anew())
             ps.report("start", k)
             if is_first:
                 wait_for_others("start", 0)
-            pulled = pull_anew()
+            pulled = pull_anew(pulled)
             saved = int(pulled[1])  # after a loss it is less than this worker's last update
             while pulled[1] < flags.steps:
-                pulled = updates(*pulled)
+                pulled = updates(np.int32(0), *pulled)
                 if metrics.is_chief and metrics.step >= saved + flags.checkpoint_steps:
                     test_and_save()
                     saved, pulled = metrics.step, pull_anew(pulled)
+        ps.report("start", k)  # if every update was taken before its first call
         if metrics.is_chief:
             wait_for_others("done", 1)
             test_and_save()

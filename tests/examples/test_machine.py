@@ -16,6 +16,7 @@ from common import examples
 from tfrun.runs import run_directory
 
 SCRIPTS = examples.scripts()
+SESSIONS = examples.main_script("From-TensorFlow-1/HogWild-Sessions")
 WITHOUT_LOCKS = errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP
 PATTERNS = ["lr=[0.2]", "lr=[0.1,0.2]", "a[b", "all*", "wh?t", "back\\slash"]
 ODD = [
@@ -53,7 +54,7 @@ def test_a_name_that_loses_checkpoints_is_refused(name, tmp_path, monkeypatch):
     """
     monkeypatch.setenv("OUTPUT_DIR", str(tmp_path / name))
     with pytest.raises(ValueError, match="none of the signs"):
-        metrics_of(SCRIPTS[0], tmp_path / name / "run", monkeypatch)
+        metrics_of(SESSIONS, tmp_path / name / "run", monkeypatch)
     for used in run_directory.RunDirectory, run_directory.refuse_patterns:
         with pytest.raises(OSError, match="for a pattern"):
             used(os.environ["OUTPUT_DIR"])
@@ -63,7 +64,7 @@ def test_a_name_that_loses_checkpoints_is_refused(name, tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ODD)
 def test_an_odd_name_is_taken(name, tmp_path, monkeypatch):
     """Catches a check that refuses more than it must."""
-    metrics = metrics_of(SCRIPTS[0], tmp_path / name, monkeypatch)
+    metrics = metrics_of(SESSIONS, tmp_path / name, monkeypatch)
     assert metrics.directory == str(tmp_path / name)
     assert {"flags.json", "metrics-worker-0.csv"} <= {
         path.name for path in (tmp_path / name).iterdir()
@@ -79,10 +80,10 @@ def test_a_file_system_without_locks(number, tmp_path, monkeypatch):
 
     monkeypatch.setattr(fcntl, "flock", flock)
     if number in WITHOUT_LOCKS:
-        assert metrics_of(SCRIPTS[0], tmp_path, monkeypatch).is_chief
+        assert metrics_of(SESSIONS, tmp_path, monkeypatch).is_chief
     else:
         with pytest.raises(BlockingIOError):
-            metrics_of(SCRIPTS[0], tmp_path, monkeypatch)
+            metrics_of(SESSIONS, tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)

@@ -23,23 +23,24 @@ age, sizes = client.status().get_value()
 ones = np.ones(size, "float32")
 count, vector = tf.TensorSpec([], tf.int64), tf.TensorSpec([None], tf.float32)
 answers = {"push_0": [count, count, vector], "begin": count, "save": count, "read_file": count}
-before = [part.numpy() for part in client.pull_0(age).get_value()]
+header, later = np.array([age, 0, 0, 0]), np.array([1, 0, 0, 0])
+before = [part.numpy() for part in client.pull_0(header).get_value()]
 for what, name, arguments in [
     ("an unknown function", "read_file", ["/etc/passwd"]),
     ("no argument", "push_0", []),
-    ("another type", "push_0", [age, ones.astype("float64")]),
-    ("another shape", "push_0", [age, ones[1:]]),
-    ("too many arguments", "push_0", [age, ones, ones]),
-    ("8 MB", "push_0", [age, np.ones(2**21, "float32")]),
-    ("another age", "push_0", [age + 1, ones]),
-    ("a checkpoint, at another age", "save", [age + 1, np.int64(7)]),
+    ("another type", "push_0", [header, ones.astype("float64")]),
+    ("another shape", "push_0", [header, ones[1:]]),
+    ("too many arguments", "push_0", [header, ones, ones]),
+    ("8 MB", "push_0", [header, np.ones(2**21, "float32")]),
+    ("another age", "push_0", [header + later, ones]),
+    ("a checkpoint, at another age", "save", [header + later, np.int64(7)]),
 ]:
     try:
         client.call(name, list(map(tf.constant, arguments)), answers[name]).get_value()
         print(what, "is taken", flush=True)
     except Exception as error:
         print(what, "is refused:", " ".join(str(error).split())[:300], flush=True)
-after = [part.numpy() for part in client.pull_0(age).get_value()]
+after = [part.numpy() for part in client.pull_0(header).get_value()]
 print("unchanged" if all(map(np.array_equal, before, after)) else "changed")
 """
 SESSION = """
