@@ -694,10 +694,13 @@ class Rows:
         self.index, self.ps, self.rows = index, ps, 2 * flags.words
         self.name = f"e_{index}_of_{ps}"
         words, both = [len(range(index, end, ps)) for end in (flags.words, self.rows)]
-        shape, most = [words, flags.dimensions], 0.5 / flags.dimensions
-        of_words = tf.random.stateless_uniform(shape, [flags.seed, index], -most, most)
-        neighbours = tf.zeros([both - words, flags.dimensions])
-        self.table = tf.Variable(tf.concat([of_words, neighbours], 0))
+        self.table = tf.Variable(tf.zeros([both, flags.dimensions]))  # neighbours stay 0
+        most = 0.5 / flags.dimensions
+        for begin in range(0, words, 100_000):  # not all at once, which would take twice the memory
+            places = tf.range(begin, min(begin + 100_000, words))
+            shape, seed = [len(places), flags.dimensions], [flags.seed, begin * ps + index]
+            values = tf.random.stateless_uniform(shape, seed, -most, most)
+            self.table.scatter_update(tf.IndexedSlices(values, places))
 
     def here(self, ids, values=None):
         """Returns the places of these rows in the table.

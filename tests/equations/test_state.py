@@ -344,7 +344,7 @@ def words_of(script, path, folder):
         w = [saved.get_tensor(name).astype(float) for name in ("words_0", "neighbours_0")]
         return module.load_data(str(folder / "prose.txt")).train, w
     data, e = module.load_data(str(folder / "prose.txt"), 21), saved.get_tensor("e_0_of_1")
-    assert np.array_equal(saved.get_tensor("w")[:16].reshape(4, 4), np.eye(4)), "w: not as it was"
+    assert np.abs(saved.get_tensor("w")[:16].reshape(4, 4) - np.eye(4)).max() < 1e-20, "w: moved"
     return problem.pairs_of(data), [e[:21].astype(float), e[21:]]
 
 
@@ -355,7 +355,7 @@ def check_words(script, changes, cluster, folder):
     horovod = script.stem == "horovod_embeddings"
     random = [('("neighbours", 0)', '("neighbours", -1)')]
     if not horovod:
-        random = [("neighbours = tf.zeros([both", "neighbours = tf.random.normal([both")]
+        random = [("tf.Variable(tf.zeros([both", "tf.Variable(tf.random.normal([both")]
     path = folder / script.name
     path.write_text(examples.replaced(script, [*random, *changes]))
     flags = ["--dataset", folder / "prose.txt", "--dimensions", 4, "--noise-words", 6]
@@ -371,9 +371,9 @@ def check_words(script, changes, cluster, folder):
     for row in rows:
         k, version = int(row["task"].removeprefix("worker-")), row["global_step"] - 1
         numbers = [int(version - row["staleness"])]
-        if not horovod:  # that of the worker's last update, or of its first look at the ps
-            numbers = [last[k]] if k in last else range(numbers[0] + 1)
-            last[k] = int(row["global_step"]) if row["global_step"] != STEPS[0] else 0
+        if not horovod:  # its last update's, or that of a look at the ps since then
+            numbers = range(last.get(k, 0), numbers[0] + 1)
+            last[k] = int(row["global_step"])
         due = []
         for number in numbers:
             drawn = train[k::2][problem.draw(k, number, BATCH + 6, len(train[k::2]))]
@@ -541,4 +541,4 @@ def check_rows(text=None):
 def test_no_two_words_begin_as_one():
     check_rows()
     with support.caught("rows"):
-        check_rows(examples.replaced(problem.SPARSE, [("[flags.seed, index]", "[flags.seed, 0]")]))
+        check_rows(examples.replaced(problem.SPARSE, [("begin * ps + index]", "begin * ps]")]))
