@@ -519,6 +519,13 @@ def cut(argument, parts):
     return tf.split(argument, [part.end - part.begin for part in parts])
 
 
+def separated(reply):
+    """Returns the counts that a function of a part has returned, and its vectors."""
+    values = tf.nest.flatten(reply)
+    counts = [value for value in values if value.dtype == tf.int64]
+    return counts, [value for value in values if value.dtype != tf.int64]
+
+
 class Ps:
     """All ps, for a worker: ps.push(v) calls the `push` of each part of w with its part of v."""
 
@@ -552,15 +559,17 @@ class Ps:
             ready = tf.timestamp()
         with tf.control_dependencies([ready]):
             first, *others = zip(parts, *sent, strict=True)
-            replies = [tf.nest.flatten(self.ask(name, *first).get_value())]
-        counts = [tf.ensure_shape(v, []) for v in replies[0] if v.dtype == tf.int64]
+            counts, vectors = separated(self.ask(name, *first).get_value())
+        replies = [(counts, vectors)]
+        counts = [tf.ensure_shape(count, []) for count in counts]
         with tf.control_dependencies(counts):
             told = counts[0], counts[-1]
             pending = [self.ask(name, part, *piece, counts=told) for part, *piece in others]
-        replies += [tf.nest.flatten(reply.get_value()) for reply in pending]
-        with tf.control_dependencies(sum(replies, [])):
+        for reply in pending:
+            replies.append(separated(reply.get_value()))
+        with tf.control_dependencies(tf.nest.flatten(replies)):  # also those with counts alone
             arrived = tf.timestamp()
-        came = [[v for v in reply if v.dtype != tf.int64] for reply in replies]
+        came = [vectors for _, vectors in replies]
         crossed = [v for v in sum(sent + came, []) if v.shape.rank != 0]
         size = tf.add_n([tf.size(v, tf.int64) * v.dtype.size for v in crossed])
         w, *more = [list(pieces) for pieces in zip(*came)] or [None]
@@ -805,8 +814,7 @@ def train(cluster, model, data, update, flags):
     """
     begin = getattr(update, "begin", None)
     metrics, k, n = Metrics(cluster, model, flags), cluster.rank, len(cluster.workers)
-    # A ps may let a worker wait for others, up to --step-timeout.
-    ps = Ps(cluster, sizes_of(model), REQUIRED_WAIT_SECONDS + getattr(flags, "step_timeout", 0))
+    ps = Ps(cluster, sizes_of(model))
     first_values = vectors_of(model) if metrics.is_chief else None
     rows, task = slice(k, None, n), cluster.task  # worker k has every n-th row
     if k is None:  # it joins a live run, and has all rows
