@@ -512,13 +512,6 @@ def cut(argument, parts):
     return tf.split(argument, [part.end - part.begin for part in parts])
 
 
-def separated(reply):
-    """Returns the counts that a function of a part has returned, and its vectors."""
-    values = tf.nest.flatten(reply)
-    counts = [value for value in values if value.dtype == tf.int64]
-    return counts, [value for value in values if value.dtype != tf.int64]
-
-
 class Ps:
     """All ps, for a worker: ps.push(v) calls the `push` of each part of w with its part of v."""
 
@@ -552,17 +545,16 @@ class Ps:
             ready = tf.timestamp()
         with tf.control_dependencies([ready]):
             first, *others = zip(parts, *sent, strict=True)
-            counts, vectors = separated(self.ask(name, *first).get_value())
-        replies = [(counts, vectors)]
-        counts = [tf.ensure_shape(count, []) for count in counts]
+            replies = [self.ask(name, *first).get_value()]
+        counts = [tf.ensure_shape(v, []) for v in replies[0] if v.dtype == tf.int64]
         with tf.control_dependencies(counts):
             told = counts[0], counts[-1]
             pending = [self.ask(name, part, *piece, counts=told) for part, *piece in others]
         for reply in pending:
-            replies.append(separated(reply.get_value()))
-        with tf.control_dependencies(tf.nest.flatten(replies)):  # also those with counts alone
+            replies.append(reply.get_value())
+        with tf.control_dependencies(sum(replies, [])):
             arrived = tf.timestamp()
-        came = [vectors for _, vectors in replies]
+        came = [[v for v in reply if v.dtype != tf.int64] for reply in replies]
         crossed = [v for v in sum(sent + came, []) if v.shape.rank != 0]
         size = tf.add_n([tf.size(v, tf.int64) * v.dtype.size for v in crossed])
         w, *more = [list(pieces) for pieces in zip(*came)] or [None]
@@ -571,19 +563,19 @@ class Ps:
         return Reply(w, counts[-1], counts[0], ready, arrived, size, more)
 
     def ask(self, name, part, *arguments, counts=(0, 0)):
-        """Calls the function of a part; what is returned has get_value(), which waits."""
+        """Calls the function of a part; what is returned has get_value() -> a list."""
         function = getattr(self.clients[part.ps], f"{name}_{part.index}")
         pending = function(self.header(*counts), *arguments)
 
         def get_value():
             with tf.name_scope(f"ps-{part.ps}.{name}"):  # the text of an error has it
-                return pending.get_value()
+                return tf.nest.flatten(pending.get_value())
 
         return Pending(get_value)
 
     def ask_first(self, name):
         """Calls a function of the first part alone, and returns its count."""
-        return tf.ensure_shape(self.ask(name, self.parts["w"][0]).get_value(), [])
+        return tf.ensure_shape(self.ask(name, self.parts["w"][0]).get_value()[0], [])
 
     def header(self, ticket=0, version=0):
         """Returns what answering() wants first in a message."""
@@ -640,7 +632,7 @@ class Ps:
     def get_values(self, name):
         """Returns the values of a vector."""
         pending = [self.ask(f"get_{name}", part) for part in self.parts[name]]
-        return np.concatenate([reply.get_value() for reply in pending])
+        return np.concatenate([reply.get_value()[0] for reply in pending])
 
     def report(self, what, rank=-1, ps=0):
         """Reports to a ps, unless the rank is -1; returns how many workers have not yet."""
