@@ -285,11 +285,18 @@ class Clock:
     def __init__(self, part, steps):
         self.part, self.is_first, self.steps = part, part.index == 0, steps
         self.variable = tf.Variable(0, dtype=tf.int64) if self.is_first else None
-        self.worker = self.ticket = self.version = None  # of a call, while it is traced
+        self.queues = []  # in which calls wait
+        # Of a call, while it is traced. ranks: whose gradients the first part chose, if it does.
+        self.worker = self.ticket = self.version = self.ranks = None
 
     def read(self):
         """Returns how many updates there were."""
         return self.variable.read_value() if self.is_first else self.version
+
+    def queue(self):
+        """Returns a new queue of counts; a call that waits at it ends when the port is closed."""
+        self.queues.append(tf.queue.FIFOQueue(-1, tf.int64, [[]]))
+        return self.queues[-1]
 
     def take(self):
         """Counts an update and returns how many were before. Raises OutOfRangeError after the last.
@@ -305,8 +312,9 @@ class Clock:
 def answering(function, signature, age, size=None, clock=None):
     """Returns a tf.function that takes a header, and then what function() takes.
 
-    A header is [age, rank of the worker, ticket, version]; the first part sees to the last two by
-    itself. TensorFlow checks the types. Age and shapes are checked here, before anything moves.
+    A header is [age, rank of the worker, ticket, version, ...]: what follows the rank is what the
+    first part answered. TensorFlow checks the types. Age and shapes are checked here, before
+    anything moves.
     """
 
     def checked(argument):
@@ -314,22 +322,23 @@ def answering(function, signature, age, size=None, clock=None):
         return tf.ensure_shape(argument, [size] if is_vector else argument.shape)
 
     def answer(header, *arguments):
-        age_of_client, *others = tf.unstack(tf.ensure_shape(header, [4]))
+        age_of_client, *others = tf.unstack(header[:4], 4)
         known = tf.debugging.Assert(tf.equal(age_of_client, age), [OTHER_AGE])
         arguments = list(map(checked, arguments))
         with tf.control_dependencies([known, *arguments]):
             if clock:
                 clock.worker, clock.ticket, clock.version = map(tf.identity, others)
+                clock.ranks = header[4:]
             return function(*arguments)
 
     return tf.function(answer, [HEADER, *signature], autograph=False)
 
 
 def serve_part(part, server, age, flags):
-    """Makes a part. Returns {name: function}, and what to save: [(name, slice, variable)]."""
+    """Makes a part. Returns {name: function}, [(name, slice, variable)] to save, and queues."""
     size = part.end - part.begin
     v = tf.Variable(tf.zeros([size], part.dtype))
-    functions, saved = {}, {part.vector: v}
+    functions, saved, queues = {}, {part.vector: v}, []
 
     def set_values(values):
         return tf.size(v.assign(values))
@@ -346,11 +355,11 @@ def serve_part(part, server, age, flags):
             function = answering(function, signature, age, size, clock)
             functions[f"{name}_{part.index}"] = function
         saved |= beside
+        queues = clock.queues
         if clock.is_first:
             saved["global_step"] = clock.variable
-    return functions, [
-        (name, part.slice if v.shape.rank == 1 else "", v) for name, v in saved.items()
-    ]
+    slices = [(name, part.slice if v.shape.rank == 1 else "", v) for name, v in saved.items()]
+    return functions, slices, queues
 
 
 def functions_for_all(age, next_age, sizes, ranks):
@@ -377,13 +386,14 @@ def functions_for_all(age, next_age, sizes, ranks):
 
 
 def functions_of_parts(cluster, server, age, sizes, flags):
-    """Returns {name: function} of this ps's parts, which have the values of the last checkpoint."""
-    functions, saved = {}, []
+    """Returns {name: function} of this ps's parts, as the last checkpoint has them; queues."""
+    functions, saved, queues = {}, [], []
     for part in layout(sizes, len(cluster.ps)):
         if part.ps == cluster.index:
-            more, variables = serve_part(part, server, age, flags)
+            more, variables, waiting = serve_part(part, server, age, flags)
             functions |= more
             saved += variables
+            queues += waiting
     restore(cluster.folder, saved)
 
     def save(step):
@@ -393,7 +403,7 @@ def functions_of_parts(cluster, server, age, sizes, flags):
         with tf.control_dependencies([write(path, values)]):
             return tf.identity(path)
 
-    return functions | {"save": answering(save, [COUNT], age)}
+    return functions | {"save": answering(save, [COUNT], age)}, queues
 
 
 def serve(cluster, server, flags):
@@ -409,9 +419,10 @@ def serve(cluster, server, flags):
     ranks = {"joined": set(range(len(cluster.workers))), "start": set(), "done": set()}
     while True:
         sizes = read_sizes(cluster.folder) if age != 0 else None
-        functions = functions_for_all(age, next_age, sizes, ranks)
+        functions, queues = functions_for_all(age, next_age, sizes, ranks), []
         if sizes:
-            functions |= functions_of_parts(cluster, server, age, sizes, flags)
+            more, queues = functions_of_parts(cluster, server, age, sizes, flags)
+            functions |= more
         listening = listen(address, functions)
         if age == 0:
             print("listening at", address, flush=True)
@@ -420,6 +431,8 @@ def serve(cluster, server, flags):
             lambda: ranks["done"] >= ranks["joined"] or next_age != age, 10 * OPTIONAL_WAIT_SECONDS
         )
         time.sleep(0.2)  # the last reply is on its way
+        for queue in queues:  # the port stays open while a call waits
+            queue.close()
         del listening
         if next_age == age:
             break
@@ -490,7 +503,7 @@ def read_sizes(folder):
 
 # region: call
 Reply = collections.namedtuple(
-    "Reply", "w version ticket ready arrived bytes more pull", defaults=[None]
+    "Reply", "w version ticket ready arrived bytes more pull local_steps", defaults=[None] * 2
 )
 Pending = collections.namedtuple("Pending", "get_value")
 
@@ -508,28 +521,30 @@ class Ps:
     """All ps, for a worker: ps.push(v) calls the `push` of each part of w with its part of v."""
 
     def __init__(self, cluster, sizes, seconds=REQUIRED_WAIT_SECONDS):
-        """Waits until all ps listen. No call takes longer than `seconds`."""
+        """Waits until all ps listen. No call of a part takes longer than `seconds`."""
         self.cluster, self.sizes, self.seconds = cluster, sizes, seconds
         self.age = tf.Variable(0, dtype=tf.int64)  # of all ps, once this worker has joined them
         self.rank = cluster.rank
         self.parts = {}
         for part in layout(sizes, len(cluster.ps)):
             self.parts.setdefault(part.vector, []).append(part)
-        self.controls, self.clients = self.connected(), None  # those know functions_for_all()
+        # The first ones know functions_for_all().
+        self.controls, self.clients = self.connected(REQUIRED_WAIT_SECONDS), None
 
-    def connected(self):
+    def connected(self, seconds):
         """Returns a client of each ps, which knows all functions that it has now."""
-        return [connect(address, self.seconds) for address in self.cluster.ps]
+        return [connect(address, seconds) for address in self.cluster.ps]
 
     def __getattr__(self, name):
         return lambda *arguments: self.call(name, *arguments)
 
-    def call(self, name, *arguments):
+    def call(self, name, *arguments, before=None, after=None):
         """Calls the function of each part of w, and returns a Reply.
 
         The first part answers first: its error ends the run before another part has moved, and its
         counts are told to the others. Behind the counts a part may return its part of w, and what
-        is its own: `more` has lists of that.
+        is its own: `more` has lists of that. Where one decides for all parts, the others have two
+        functions instead: `before` takes the arguments, and `after`, behind the first, none.
         """
         parts = self.parts["w"]
         sent = [cut(argument, parts) for argument in arguments]
@@ -537,16 +552,21 @@ class Ps:
             ready = tf.timestamp()
         with tf.control_dependencies([ready]):
             first, *others = zip(parts, *sent, strict=True)
+            pending = [self.ask(before, *piece) for piece in others if before]
+            others = [piece[:1] if before else piece for piece in others]
+        with tf.control_dependencies(sum([reply.get_value() for reply in pending], [])):
             replies = [self.ask(name, *first).get_value()]
         counts = [tf.ensure_shape(v, []) for v in replies[0] if v.dtype == tf.int64]
+        told = counts[0], counts[-1], *[v for v in replies[0] if v.dtype == tf.int32]
         with tf.control_dependencies(counts):
-            told = counts[0], counts[-1]
-            pending = [self.ask(name, part, *piece, counts=told) for part, *piece in others]
+            pending = [
+                self.ask(after or name, part, *piece, counts=told) for part, *piece in others
+            ]
         for reply in pending:
             replies.append(reply.get_value())
         with tf.control_dependencies(sum(replies, [])):
             arrived = tf.timestamp()
-        came = [[v for v in reply if v.dtype != tf.int64] for reply in replies]
+        came = [[v for v in reply if v.dtype.is_floating] for reply in replies]
         crossed = [v for v in sum(sent + came, []) if v.shape.rank != 0]
         size = tf.add_n([tf.size(v, tf.int64) * v.dtype.size for v in crossed])
         w, *more = [list(pieces) for pieces in zip(*came)] or [None]
@@ -569,9 +589,10 @@ class Ps:
         """Calls a function of the first part alone, and returns its count."""
         return tf.ensure_shape(self.ask(name, self.parts["w"][0]).get_value()[0], [])
 
-    def header(self, ticket=0, version=0):
+    def header(self, ticket=0, version=0, ranks=()):
         """Returns what answering() wants first in a message."""
-        return tf.stack([self.age, *[tf.cast(n, tf.int64) for n in (self.rank, ticket, version)]])
+        counts = tf.stack([self.age, *[tf.cast(n, tf.int64) for n in (self.rank, ticket, version)]])
+        return tf.concat([counts, tf.cast(ranks, tf.int64)], 0)
 
     def ages(self):
         """Returns the age of each ps. Raises ValueError if one has another model than this task."""
@@ -580,7 +601,9 @@ class Ps:
             try:
                 age, sizes = client.status().get_value()
             except tf.errors.DeadlineExceededError:
-                raise TimeoutError(f"no ps answered at {address} in {self.seconds} s") from None
+                raise TimeoutError(
+                    f"no ps answered at {address} in {REQUIRED_WAIT_SECONDS} s"
+                ) from None
             sizes = json.loads(sizes.numpy())
             if sizes not in (None, self.sizes):
                 raise ValueError(f"the ps have another model: {sizes}, not {self.sizes}")
@@ -609,7 +632,7 @@ class Ps:
             return age and not others
 
         wait_until(have_one, REQUIRED_WAIT_SECONDS, "the chief made no model")
-        self.clients = self.clients or self.connected()
+        self.clients = self.clients or self.connected(self.seconds)
 
     def set_values(self, vectors):
         """Gives the parts of these vectors their values. vectors: {name: values}."""
@@ -708,7 +731,9 @@ for name, (better, function) in METRICS.items():
 
 def push_row(pull_time, version, loss, reply, flags):
     """Returns the columns PUSH as one float64 tensor."""
-    local_steps = getattr(flags, "local_steps", 1)
+    local_steps = reply.local_steps
+    if local_steps is None:
+        local_steps = getattr(flags, "local_steps", 1)
     if reply.pull:  # that of this update, if it has made one
         pull_time, version = reply.pull.arrived, reply.pull.version
     row = [reply.arrived, pull_time, reply.ticket + 1, local_steps, local_steps * flags.batch_size]
@@ -783,15 +808,16 @@ MORE_FLAGS += [("updates-per-call", 10, "updates in one call; take 1 where one t
 LOSSES = 5  # after so many without an update between them, an error is no loss of a ps
 
 
-def train(cluster, model, data, update, flags):
+def train(cluster, model, data, update, flags, seconds=REQUIRED_WAIT_SECONDS):
     """Updates w until all updates are made; the chief also tests and saves it.
 
+    seconds: how long a ps may take for its answer, such as the time of a step of all workers.
     update.begin(w), if there is such a function, is what a worker has as w_k at first. From then on
     it keeps what update() returns; otherwise it takes w as it is on the ps.
     """
     begin = getattr(update, "begin", None)
     metrics, k, n = Metrics(cluster, model, flags), cluster.rank, len(cluster.workers)
-    ps = Ps(cluster, sizes_of(model))
+    ps = Ps(cluster, sizes_of(model), seconds)
     first_values = vectors_of(model) if metrics.is_chief else None
     rows, task = slice(k, None, n), cluster.task  # worker k has every n-th row
     if k is None:  # it joins a live run, and has all rows
@@ -862,6 +888,8 @@ def train(cluster, model, data, update, flags):
                 if metrics.is_chief and metrics.step >= saved + flags.checkpoint_steps:
                     test_and_save()
                     saved, pulled = metrics.step, pull_anew(pulled)
+        if pull()[1] < flags.steps:  # a queue was closed instead
+            raise tf.errors.UnavailableError(None, None, "a ps begins anew")
         ps.report("start", k)  # if every update was taken before its first call
         if metrics.is_chief:
             wait_for_others("done", 1)
