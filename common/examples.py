@@ -39,6 +39,11 @@ MEASURED_BEFORE = {
     "Further-Algorithms/Async-Local-SGD": "d1098b7107db5c8b",
     "Further-Algorithms/Bounded-Staleness": "2ccbc4608db46202",
     "Further-Algorithms/Delay-Compensation": "0a43dab24326b1b4",
+    "Synchronous-SGD": "2aa909bae7f4dc2f",
+    "Synchronous-SGD-different-learning-rates": "aa30fa22d1ec78b9",
+    "SAGN": "0f4793cc178aaeba",
+    "Further-Algorithms/Local-SGD": "537fbb9d443a3fa5",
+    "Further-Algorithms/DiLoCo": "71ac0f462de03d18",
 }
 MEASURED_BEFORE_WORDS = f"session script of commit {SESSION_COMMIT}"
 # Tables of other measurements in which such results stand, by their files.

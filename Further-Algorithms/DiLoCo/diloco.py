@@ -195,7 +195,7 @@ def steps_together(w, step, n, N, move):
     size, lock = w.shape[0], tf.CriticalSection()
     slots = tf.Variable(tf.zeros([n, size], w.dtype))  # the last gradient of each worker
     reported = tf.Variable(tf.fill([n], np.int64(-1)))  # the step for which it came
-    chosen = tf.Variable(tf.zeros([N], tf.int32))  # whose gradients made the last step
+    chosen = tf.Variable(tf.range(N), shape=[None])  # whose gradients made the last step
     tokens = [step.queue() for _ in range(n)]
 
     def pull():

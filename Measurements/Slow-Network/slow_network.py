@@ -29,7 +29,7 @@ HALF = [  # both ways, w stays in single precision
         "ps.push(tf.cast(flags.learning_rate * g, tf.float16))",
     ),
 ]
-MEAN_OF_W = [("mean = [s / flags.local_steps for s in a]", "mean = a")]
+MEAN_OF_W = [("version, a / flags.local_steps)", "version, a)")]
 LATENCY = 0.02  # seconds: of a message there and one back
 CALL = "control_dependencies([ready])"  # before each call of a ps
 DELAYED = (

@@ -55,31 +55,33 @@ FLAGS = {
     "outer_rate": 0.4,
     "outer_momentum": 0.6,
 }
-VARIABLES = {"velocity": ".*/velocity", "first moments": r"m_\d"}
-KEPT = "kept = [own.assign(new) for own, new in zip(own_m + own_v, sum(moments, []))]"
+VARIABLES = {"velocity": "velocity", "first moments": lambda own: own[1]}
+KEPT = "reply._replace(w=(reply.w, *kept))"
 OUTER = "flags.outer_rate * (d + flags.outer_momentum * velocity)"
 MISTAKES = {
     "parameters": {
         # As torchft did, before its pull request 233.
         "the sign of d": [
-            ("[p - q for p, q in zip(pulled, w_k)]", "[q - p for p, q in zip(pulled, w_k)]")
+            ("push_together(ps, version, w - w_k)", "push_together(ps, version, w_k - w)")
         ],
-        "the moments are reset each round": [(KEPT, "kept = []")],
+        "the moments are reset each round": [
+            (KEPT, "reply._replace(w=(reply.w, 0 * kept[0], 0 * kept[1], kept[2]))")
+        ],
         "the warm-up restarts each round": [
-            ("tf.to_float(first + t + 1) / flags", "tf.to_float(t + 1) / flags")
+            ("tf.cast(first + t + 1, tf.float32) / flags", "tf.cast(t + 1, tf.float32) / flags")
         ],
         "the correction of the moments restarts each round": [("before + t + 1", "t + 1")],
         "heavy-ball momentum, not Nesterov's": [(OUTER, "flags.outer_rate * velocity")],
         "the weight decay is part of the gradient": [
             (
-                "        m = [BETA_1",
-                "        g = [d + 0.3 * p for d, p in zip(g, w_k)]\n        m = [BETA_1",
+                "        m = BETA_1",
+                "        g = g + 0.3 * w_k\n        m = BETA_1",
             ),
-            (" + decay * p)", ")"),
+            (" + flags.weight_decay * w_k", ""),
         ],
         "one mini-batch for all T steps": [("gradient(w_k, first + t)", "gradient(w_k, first)")],
         "the outer rate takes the sum of the changes": [
-            ("d = tf.add_n(slot) / n", "d = tf.add_n(slot)")
+            ("tf.reduce_mean(changes", "tf.reduce_sum(changes")
         ],
     },
     "velocity": {
@@ -87,7 +89,7 @@ MISTAKES = {
     },
     "first moments": {
         "the moments of the last round alone": [
-            ("[m + 0 for m in own_m]", "[0 * m for m in own_m]")
+            ("start = [np.int64(0), 0.0, w_k, m, v]", "start = [np.int64(0), 0.0, w_k, 0 * m, v]")
         ],
     },
 }

@@ -32,16 +32,16 @@ class LocalSGD(Synchronous):
 
 REFERENCE = LocalSGD
 FLAGS = {"local_steps": 4, "post_local": 3, "slow_momentum": 0.5, "slow_rate": 0.7}
-VARIABLES = {"velocity": ".*/velocity"}
-SUM = "d = flags.learning_rate * tf.add_n(slot) / n"
+VARIABLES = {"velocity": "velocity"}
+SUM = "d = flags.learning_rate * tf.reduce_mean(sums, axis=0)"
 MISTAKES = {
     "parameters": {
         "w moves by the mean of the gradients, as SAGN's": [(SUM, SUM + " / flags.local_steps")],
-        "w becomes the sum of the moves": [(SUM, "d = flags.learning_rate * tf.add_n(slot)")],
+        "w becomes the sum of the moves": [(SUM, SUM.replace("mean", "sum"))],
         "one forward pass for all T steps": [
-            ("w_k = [v - flags.learning_rate * d for v, d in zip(w_k, g)]", "")
+            ("loss, w_k - flags.learning_rate * g,", "loss, w_k,")
         ],
-        "one mini-batch for all T steps": [("first + t)", "first)")],
+        "one mini-batch for all T steps": [("flags.local_steps + t)", "flags.local_steps)")],
         "the slow rate is in the velocity, too": [
             ("u.assign(flags.slow_momentum * u + d)", "u.assign(flags.slow_momentum * u + 0.7 * d)")
         ],

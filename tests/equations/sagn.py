@@ -6,10 +6,10 @@ REFERENCE = Sagn
 FLAGS = {"local_steps": 4}
 MISTAKES = {
     "parameters": {
-        "one mini-batch for all T steps": [("first + t)", "first)")],
+        "one mini-batch for all T steps": [("flags.local_steps + t)", "flags.local_steps)")],
         "one forward pass for all T steps": [
-            ("w_k = [v - flags.learning_rate * d for v, d in zip(w_k, g)]", "")
+            ("loss, w_k - flags.learning_rate * g,", "loss, w_k,")
         ],
-        "the sum of T gradients": [("s / flags.local_steps", "s")],
+        "the sum of T gradients": [("a / flags.local_steps)", "a)")],
     }
 }

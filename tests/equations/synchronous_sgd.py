@@ -7,18 +7,30 @@ from common.references import Synchronous
 
 REFERENCE = Synchronous
 FLAGS = {}
-ENOUGH = "tf.math.count_nonzero(reported), %s)"
+ENOUGH = "tf.math.count_nonzero(steps == now) == %s"
 MISTAKES = {
     "parameters": {
-        "one worker supplies all gradients": [("slot[k].assign(d) for", "slot[0].assign(d) for")],
-        "the sum instead of the mean": [
-            ("tf.reduce_mean(tf.boolean_mask", "tf.reduce_sum(tf.boolean_mask")
+        "one worker supplies all gradients": [
+            ("slots[tf.cast(step.worker, tf.int32)].assign(g)", "slots[0].assign(g)")
         ],
+        "the sum instead of the mean": [("tf.reduce_mean(gradients", "tf.reduce_sum(gradients")],
         "all workers draw the same batches": [("flags.seed * 65536 + rank", "flags.seed * 65536")],
+        "another part never makes the step": [
+            ("is_behind = (before >= 0)", "is_behind = (before > 10**9)")
+        ],
+        "another part makes each step once for each worker": [
+            ("(before < step.version)", "(before <= step.version)")
+        ],
     },
     "steps": {
         "the first gradient is the step": [(ENOUGH % "N", ENOUGH % "1")],
         "the step waits for one gradient too many": [(ENOUGH % "N", ENOUGH % "N + 1")],
+        "the count of steps says nothing to who waits": [
+            ("queue.enqueue(now + 1)", "queue.enqueue(now)")
+        ],
     },
 }
-NOT_RUN = ["the step waits for one gradient too many"]  # for ever
+NOT_RUN = [  # for ever
+    "the step waits for one gradient too many",
+    "the count of steps says nothing to who waits",
+]

@@ -83,7 +83,9 @@ MISTAKES = {
         "the local rate": [("flags.server_rate * a", "flags.learning_rate * a")]
     },
     "SAGN, a server rate": {
-        "the local rate": [("flags.server_rate * tf.add_n", "flags.learning_rate * tf.add_n")]
+        "the local rate": [
+            ("flags.server_rate * tf.reduce_mean", "flags.learning_rate * tf.reduce_mean")
+        ]
     },
     "Further-Algorithms/Delay-Compensation, adaptive": {
         "without the root": [("tf.sqrt(square + 1e-7)", "(square + 1e-7)")],

@@ -390,16 +390,11 @@ def test_a_test_begins_before_it_and_ends_after_it(script, tmp_path, monkeypatch
 
 SESSIONS = examples.main_script("From-TensorFlow-1/HogWild-Sessions")
 HOGWILD = examples.main_script("HogWild")
-SAGN = examples.main_script("SAGN")
-SYNC = examples.main_script("Synchronous-SGD")
 SUPERVISOR = examples.main_script("From-TensorFlow-1/Distributed-Setup-Sessions")
 SUPERVISOR = SUPERVISOR.with_name("distributed_setup_supervisor.py")
 RING = examples.main_script("Ring-AllReduce")
-DILOCO = examples.main_script("Further-Algorithms/DiLoCo")
-LOCAL = examples.main_script("Further-Algorithms/Local-SGD")
 SENT = "for t in update.pulled + update.pushed)"
 TIMES = "    pulled, ready, pushed = times\n"
-COUNT = "local_steps * flags.batch_size, update.loss]"
 TEST_NOW = "metrics.test(time.time(), *session.run([step, *test]))"
 TEST_EAGERLY = "metrics.test(time.time(), metrics.step, *[mean.numpy() for mean in test()])"
 ROWS = {
@@ -408,28 +403,14 @@ ROWS = {
         "those pulled": [(SENT, "for t in update.pulled)")],
         "8 bytes a number": [("* t.dtype.size", "* 8")],
     },
-    (SAGN, "bytes"): {"T times": [("version, size,", "version, local_steps * size,")]},
-    (DILOCO, "bytes"): {
-        "w is sent back": [
-            ("Update(pulled, loss, change,", "Update(pulled, loss, change + pulled,")
-        ]
-    },
     (SESSIONS, "wait_seconds"): {
         "it begins at the pull": [("pushed - ready]", "pushed - pulled]")],
         "ready and pushed are swapped": [(TIMES, TIMES.replace("ready, pushed", "pushed, ready"))],
         "it is the gradient's time": [("pushed - ready]", "ready - pulled]")],
     },
-    (SYNC, "wait_seconds"): {
-        "it ends at the report": [("version, ticket, go.op)", "version, ticket, ticket.op)")]
-    },
     (SESSIONS, "(times|pull_time)"): {
         "pull and push are swapped": [("[pushed, pulled, ", "[pulled, pushed, ")]
     },
-    (SAGN, "examples"): {
-        "one mini-batch": [(COUNT, COUNT.replace("local_steps * flags", "flags"))],
-        "T twice": [(COUNT, COUNT.replace("flags.batch", "local_steps * flags.batch"))],
-    },
-    (LOCAL, "local_steps"): {"T as the flags say": [("go.op, T)", "go.op, flags.local_steps)")]},
 }
 FACTS = {
     (HOGWILD, "tasks"): {

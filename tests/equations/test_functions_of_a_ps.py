@@ -19,7 +19,8 @@ from tfrun.launch import cluster
 
 HOGWILD = examples.main_script("HogWild")
 SPARSE = examples.main_script("Sparse-Embeddings")
-SCRIPTS = [path for path in examples.scripts() if in_process.is_kind(path) and path != SPARSE]
+ALL = [path for path in examples.scripts() if in_process.is_kind(path) and path != SPARSE]
+SCRIPTS = [path for path in ALL if examples.kind_of(path) == "parameter server, asynchronous"]
 # Whose push subtracts what it is given, whatever others have pushed.
 SUBTRACT = ["hogwild", "distributed_setup", "downpour_easy", "adag"]
 LOCKED = ["dynsgd", "delay_compensation", "async_local_sgd", "aeasgd", "aeamsgd"]
@@ -317,7 +318,91 @@ def test_a_push_without_a_lock_is_caught(name):
         check_lock(script, [paused, ("lock.execute(move)", "move()")])
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+SYNC = examples.main_script("Synchronous-SGD")
+
+
+def check_together(changes=(), n=3, steps=30, flags=None):
+    """Threads that push as they come, one of them slowly to the second part, make the steps."""
+    text, gradient, made = examples.replaced(SYNC, changes), gradient_on_digits(n), []
+    with in_process.Workers(SYNC, n, command_line(flags or {}), text=text) as workers:
+        expected = references.Synchronous(workers.parameters(), n, gradient, LR)
+
+        def work(worker):
+            held = worker.pull()
+            for _ in range(steps):
+                loss, ticket, staleness = worker.push(held)
+                made.append((ticket, worker.rank, staleness, loss))
+                held = worker.reply.version, worker.reply.w
+
+        late = workers.workers[0].ps.clients[1].functions
+        late["pull_1"] = paused(late["pull_1"])
+        threads = [threading.Thread(target=work, args=[w], daemon=True) for w in workers]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(support.patience(60))
+        values = workers.values()["parameters"]
+    due = [(step, k, 0) for step in range(steps) for k in range(n)]
+    assert [row[:3] for row in sorted(made)] == due, "steps: not one gradient a worker and step"
+    losses = [loss for _ in range(steps) for loss in expected.together(range(n))]
+    apart = np.abs(np.subtract(losses, [loss for *_, loss in sorted(made)])).max()
+    assert apart < 1e-4, f"losses: {apart:g} apart"
+    apart = np.abs(values - interleaved.flat(expected.w)).max()
+    assert apart < 1e-4, f"parameters: {apart:g} apart"
+
+
+def paused(function):
+    """Returns a function of a ps that is called a little later."""
+
+    def call(*arguments):
+        time.sleep(0.01)
+        return function(*arguments)
+
+    return call
+
+
+def test_three_threads_step_together():
+    """Real threads, and worker 0 late between two parts: each step is made once, on all parts."""
+    check_together()
+
+
+REPORTED = "is_last = tf.math.count_nonzero(steps == now) == N"
+PAUSE = (
+    "steps = tf.numpy_function(lambda x: time.sleep(0.02) or x, [steps], tf.int64)\n            "
+)
+# {the mistake: [(text, what replaces it)]}
+STEPS_TOGETHER = {
+    "reports without a lock": [(REPORTED, PAUSE + REPORTED), ("lock.execute(report)", "report()")],
+    "the others are told no ranks": [
+        ("tf.gather(slots, step.ranks)", "tf.gather(slots, step.ranks[:1])")
+    ],
+}
+
+
+@pytest.mark.parametrize("name", STEPS_TOGETHER)
+def test_a_step_that_is_not_made_once_is_caught(name):
+    with support.caught("(steps|losses|parameters)"):
+        check_together(STEPS_TOGETHER[name])
+
+
+def test_local_steps_are_those_that_were_made():
+    """Catches T of the flags where --post-local has one step."""
+    script = examples.main_script("Further-Algorithms/Local-SGD")
+    flags = command_line(equations.of(script).FLAGS)
+    with in_process.Workers(script, 1, flags) as (worker,):
+        rows = []
+        for _ in range(5):
+            version, w_k = worker.pull()
+            loss, reply = worker.script.update(
+                worker.ps, version, w_k, worker.gradient, worker.flags
+            )
+            rows.append(worker.script.push_row(0.0, version, loss, reply, worker.flags).numpy())
+    names = worker.script.PUSH.split(",")
+    for name, unit in ("local_steps", 1), ("examples", BATCH):
+        assert [row[names.index(name)] for row in rows] == [unit * T for T in (1, 1, 1, 4, 4)], name
+
+
+@pytest.mark.parametrize("script", ALL, ids=lambda path: path.stem)
 def test_what_lasts_on_a_ps_goes_on(script, tmp_path):
     """Catches a variable that no checkpoint has, or that begins again after one: h, a velocity.
 
@@ -360,6 +445,7 @@ def check_going_on(script, folder, changes=()):
         ("DOWNPOUR", [('{"h": h}', "{}")]),
         ("Further-Algorithms/Async-Local-SGD", [(', "velocity": u', "")]),
         ("Further-Algorithms/Async-Local-SGD", [('"buffer": b, ', "")]),
+        ("Further-Algorithms/DiLoCo", [('{"velocity": u}', "{}")]),
         ("HogWild", [('saved["global_step"] = clock.variable', "pass")]),
     ],
 )
@@ -475,9 +561,10 @@ def check_row(script=HOGWILD, changes=(), ps=3):
     """
     text, wrong, late = examples.replaced(script, changes), [], {"gradient": 0.0, "push": 0.0}
     file = equations.of(script)
-    T = file.FLAGS.get("local_steps", 1)
-    with in_process.Workers(script, 3, command_line(file.FLAGS), text=text, ps=ps) as workers:
-        tf, worker = workers.tf, workers.workers[2]
+    T, n = file.FLAGS.get("local_steps", 1), 3 if script in SCRIPTS else 1  # one waits for none
+    flags = {name: value for name, value in file.FLAGS.items() if name != "post_local"}
+    with in_process.Workers(script, n, command_line(flags), text=text, ps=ps) as workers:
+        tf, worker = workers.tf, workers.workers[n - 1]
         gradient, size = worker.gradient, len(workers.servers.vector("w"))
         assert size % 2 and size % 3
 
@@ -499,8 +586,9 @@ def check_row(script=HOGWILD, changes=(), ps=3):
         def slow(function):
             return lambda age, *more: function(age, *more[:-1], wait("push", more[-1]))
 
-        for number, functions in enumerate(functions.functions for functions in worker.ps.clients):
-            functions[f"push_{number}"] = slow(functions[f"push_{number}"])
+        for client in worker.ps.clients:
+            for name in [name for name in client.functions if name.startswith("push_")]:
+                client.functions[name] = slow(client.functions[name])
 
         @tf.function(autograph=False)
         def update(pull_time, version, w_k):
@@ -547,7 +635,7 @@ def check_row(script=HOGWILD, changes=(), ps=3):
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("script", ALL, ids=lambda path: path.stem)
 def test_a_row_says_what_crossed_and_who_waited(script):
     check_row(script)
 

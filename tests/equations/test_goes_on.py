@@ -283,9 +283,6 @@ MISTAKES = {
     ("Non-Distributed-Setup/non_distributed_setup.py", "losses"): {
         "the state begins again": [(", state=state)", ")")]
     },
-    ("Further-Algorithms/DiLoCo/diloco.py", "variables"): {
-        "the outer velocity begins again": [anew("velocity")]
-    },
     ("Further-Algorithms/Sharded-Training/sharded_training.py", "variables"): {
         "the second moments begin again": [(READ, READ.replace(', "v"', ""))]
     },

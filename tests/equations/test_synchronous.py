@@ -7,6 +7,7 @@ import signal
 import time
 
 import equations
+import in_process
 import interleaved
 import numpy as np
 import problem
@@ -24,10 +25,9 @@ DILOCO = examples.main_script("Further-Algorithms/DiLoCo")
 SCRIPTS = equations.compared(equations.TOGETHER)
 
 
-def group(script, n, flags, text=None):
-    """Its workers, with w on two ps, which have forgotten the reports of the test before."""
-    interleaved.forget()
-    return interleaved.Workers(script, n, problem.command_line(flags), text=text, ps=2)
+def group(script, n, flags, text=None, ps=2):
+    """Its workers, with w on two ps."""
+    return in_process.Workers(script, n, problem.command_line(flags), text=text, ps=ps)
 
 
 def check(workers, first, expected, pushes, due):
@@ -179,22 +179,20 @@ def test_a_warm_up_with_a_backup_worker():
     late_and_warm()
 
 
-# Between the note that a gradient is there and the look at all notes.
 def wait(text=None):
     """Workers that have reported go on only when the last has, too."""
     with group(SYNC, 3, {}, text) as workers:
-        last, wrong = workers.workers[2], []
-        step = next(v for v in last.globals if v.op.name == "global_step")
-        try:
-            wrong.append("steps: two of three go on: %s" % workers.together([0, 1], 2))
-        except AssertionError as error:
-            if "2 of 2 workers wait" not in str(error):
-                wrong.append(str(error))
-        if (made := last.session.run(step)) != 0:
-            wrong.append("steps: two of three made %d" % made)
-        # They gave up waiting; but their gradients are stored, so that the third makes the step.
-        if not wrong and last.push() and (made := last.session.run(step)) != 1:
-            wrong.append("steps: all of three made %d" % made)
+        pushes, wrong = workers.started([0, 1]), []
+        time.sleep(1)
+        if on := sum(push.done() for push in pushes):
+            wrong.append(f"steps: {on} of two go on before the third")
+        if made := workers.servers.vector("global_step")[0]:
+            wrong.append(f"steps: two of three made {made}")
+        if not wrong:
+            pushes += workers.started([2])
+            steps = [step for _, step, _ in in_process.ended(pushes)]
+            if steps != [0, 0, 0] or workers.servers.vector("global_step")[0] != 1:
+                wrong.append(f"steps: all of three made {steps}")
         assert not wrong, "\n".join(wrong)
 
 
@@ -208,13 +206,19 @@ WARM_UP = "(1 / N + (1 - 1 / N) * done)"
 MISTAKES = {
     (late_and_warm, "parameters"): {
         "the warm-up counts the backup workers, too": [
-            ("rate, moved = warmed_up(step, N", "rate, moved = warmed_up(step, n")
+            ("warmed_up(steps, N, flags)\n", "warmed_up(steps, n, flags)\n")
         ]
     },
     (late, "parameters"): {
         "all slots count, whoever is there": [
-            ("tf.boolean_mask(tf.stack(slot), reported)", "tf.stack(slot)")
-        ]
+            ("move(now, tf.gather(slots, ranks))", "move(now, slots)")
+        ],
+        "another part takes all slots, whoever is there": [
+            (
+                "move(step.version - 1, tf.gather(slots, step.ranks))",
+                "move(step.version - 1, slots)",
+            )
+        ],
     },
     (wait, "steps"): {
         "a worker goes on before the step": [("lambda t: t <= version", "lambda t: t < version")]

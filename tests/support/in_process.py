@@ -5,6 +5,7 @@ through the script's own class Ps: no server, no port. A worker pulls; its push 
 from what it holds, whatever others have pushed in between.
 """
 
+import concurrent.futures
 import functools
 import inspect
 import re
@@ -14,7 +15,7 @@ import equations
 import keras
 import numpy as np
 import problem
-from interleaved import Data, flat, loaded
+from interleaved import Data, flat, loaded, start
 
 
 class Pulled(Exception):
@@ -45,19 +46,20 @@ def flat_list(value):
 
 
 class Servers:
-    """The functions and variables of all ps of a script."""
+    """The functions and variables of all ps of a script, and the queues in which calls wait."""
 
-    def __init__(self, script, flags, sizes, ps):
+    def __init__(self, script, flags, sizes, ps, workers):
         tf = script.tf
         self.age = tf.Variable(1, dtype=tf.int64)
-        self.functions, self.saved = [{} for _ in range(ps)], []
-        server = script.server
-        if "ps" in inspect.signature(server).parameters:  # it has a table
-            server = functools.partial(server, ps)
+        self.functions, self.saved, self.queues = [{} for _ in range(ps)], [], []
+        server, first = script.server, next(iter(inspect.signature(script.server).parameters))
+        if first in ("ps", "n"):  # it has a table, or knows how many workers there are
+            server = functools.partial(server, {"ps": ps, "n": workers}[first])
         for part in script.layout(sizes, ps):
-            functions, saved = script.serve_part(part, server, self.age, flags)
+            functions, saved, queues = script.serve_part(part, server, self.age, flags)
             self.functions[part.ps] |= functions
             self.saved += saved
+            self.queues += queues
 
     def vector(self, name):
         """Returns the values of what the ps save under a name, in the order of their parts."""
@@ -160,6 +162,7 @@ class Workers:
     def __init__(
         self, path, n, flags, data=None, text=None, ps=2, largest=None, gradient=None, start=None
     ):
+        self.path = path
         self.script, self.flags = loaded(path, text, flags)
         self.variables, pulls = equations.variables(path), equations.pulls(path)
         script, self.tf = self.script, self.script.tf
@@ -181,7 +184,7 @@ class Workers:
         else:
             self.shapes, self.first_values = [np.shape(start)], {"w": np.float32(start)}
             sizes = [["w", "float32", len(start)]]
-        self.servers = Servers(script, self.flags, sizes, ps)
+        self.servers = Servers(script, self.flags, sizes, ps, n)
         self.workers = [
             Worker(script, self.servers, k, self.flags, sizes, gradients[k], models[k], pulls)
             for k in range(n)
@@ -204,6 +207,8 @@ class Workers:
         return self
 
     def __exit__(self, *_):
+        for queue in self.servers.queues:  # in which threads may wait
+            queue.close()
         keras.backend.clear_session()
 
     def __iter__(self):
@@ -229,6 +234,16 @@ class Workers:
                 found[name] = flat([where(one) for one in own])
         return found
 
+    def started(self, those):
+        """Lets these pull, then push, each in a thread; returns their Futures of pushes."""
+        held = [self.workers[k].pull() for k in those]
+        return [start(functools.partial(self.workers[k].push, h)) for k, h in zip(those, held)]
+
+    def together(self, those=None, seconds=20):
+        """These, or all, pull and push at once, as synchronous updates need it; their pushes."""
+        those = range(len(self.workers)) if those is None else those
+        return ended(self.started(those), seconds)
+
     def follow(self, schedule):
         """Lets them pull and push as the schedule says, [("pull" or "push", k)]; the pushes.
 
@@ -245,6 +260,14 @@ class Workers:
                 held[k] = worker.pull()
             last = what, k
         return pushes
+
+
+def ended(pushes, seconds=20):
+    """Returns what pushes have returned. Fails if one waits longer than so many seconds."""
+    done = concurrent.futures.wait(pushes, seconds).done
+    hang = len(pushes) - len(done)
+    assert not hang, f"steps: {hang} of {len(pushes)} workers wait for one after {seconds} s"
+    return [push.result() for push in pushes]
 
 
 def is_kind(path):
