@@ -400,10 +400,11 @@ OTHER_AGE, HEADER = "the ps has another age", tf.TensorSpec([None], tf.int64)
 class Clock:
     """The count of updates. The first part of w counts; workers tell its counts to the others."""
 
+    queues = []  # in which calls wait: those of this process
+
     def __init__(self, part, steps):
         self.part, self.is_first, self.steps = part, part.index == 0, steps
         self.variable = tf.Variable(0, dtype=tf.int64) if self.is_first else None
-        self.queues = []  # in which calls wait
         # Of a call, while it is traced. ranks: whose gradients the first part chose, if it does.
         self.worker = self.ticket = self.version = self.ranks = None
 
@@ -412,7 +413,7 @@ class Clock:
         return self.variable.read_value() if self.is_first else self.version
 
     def queue(self):
-        """Returns a new queue of counts; a call that waits at it ends when the port is closed."""
+        """Returns a new queue of counts. A call that waits at it ends when the ps ends."""
         self.queues.append(tf.queue.FIFOQueue(-1, tf.int64, [[]]))
         return self.queues[-1]
 
@@ -453,10 +454,10 @@ def answering(function, signature, age, size=None, clock=None):
 
 
 def serve_part(part, server, age, flags):
-    """Makes a part. Returns {name: function}, [(name, slice, variable)] to save, and queues."""
+    """Makes a part. Returns {name: function}, and what to save: [(name, slice, variable)]."""
     size = part.end - part.begin
     v = tf.Variable(tf.zeros([size], part.dtype))
-    functions, saved, queues = {}, {part.vector: v}, []
+    functions, saved = {}, {part.vector: v}
 
     def set_values(values):
         return tf.size(v.assign(values))
@@ -473,11 +474,11 @@ def serve_part(part, server, age, flags):
             function = answering(function, signature, age, size, clock)
             functions[f"{name}_{part.index}"] = function
         saved |= beside
-        queues = clock.queues
         if clock.is_first:
             saved["global_step"] = clock.variable
-    slices = [(name, part.slice if v.shape.rank == 1 else "", v) for name, v in saved.items()]
-    return functions, slices, queues
+    return functions, [
+        (name, part.slice if v.shape.rank == 1 else "", v) for name, v in saved.items()
+    ]
 
 
 def functions_for_all(age, next_age, sizes, ranks):
@@ -504,14 +505,13 @@ def functions_for_all(age, next_age, sizes, ranks):
 
 
 def functions_of_parts(cluster, server, age, sizes, flags):
-    """Returns {name: function} of this ps's parts, as the last checkpoint has them; queues."""
-    functions, saved, queues = {}, [], []
+    """Returns {name: function} of this ps's parts, which have the values of the last checkpoint."""
+    functions, saved = {}, []
     for part in layout(sizes, len(cluster.ps)):
         if part.ps == cluster.index:
-            more, variables, waiting = serve_part(part, server, age, flags)
+            more, variables = serve_part(part, server, age, flags)
             functions |= more
             saved += variables
-            queues += waiting
     restore(cluster.folder, saved)
 
     def save(step):
@@ -521,7 +521,7 @@ def functions_of_parts(cluster, server, age, sizes, flags):
         with tf.control_dependencies([write(path, values)]):
             return tf.identity(path)
 
-    return functions | {"save": answering(save, [COUNT], age)}, queues
+    return functions | {"save": answering(save, [COUNT], age)}
 
 
 def serve(cluster, server, flags):
@@ -537,10 +537,9 @@ def serve(cluster, server, flags):
     ranks = {"joined": set(range(len(cluster.workers))), "start": set(), "done": set()}
     while True:
         sizes = read_sizes(cluster.folder) if age != 0 else None
-        functions, queues = functions_for_all(age, next_age, sizes, ranks), []
+        functions = functions_for_all(age, next_age, sizes, ranks)
         if sizes:
-            more, queues = functions_of_parts(cluster, server, age, sizes, flags)
-            functions |= more
+            functions |= functions_of_parts(cluster, server, age, sizes, flags)
         listening = listen(address, functions)
         if age == 0:
             print("listening at", address, flush=True)
@@ -549,8 +548,8 @@ def serve(cluster, server, flags):
             lambda: ranks["done"] >= ranks["joined"] or next_age != age, 10 * OPTIONAL_WAIT_SECONDS
         )
         time.sleep(0.2)  # the last reply is on its way
-        for queue in queues:  # the port stays open while a call waits
-            queue.close()
+        while Clock.queues:  # the port stays open while a call waits
+            Clock.queues.pop().close()
         del listening
         if next_age == age:
             break

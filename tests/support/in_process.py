@@ -46,20 +46,19 @@ def flat_list(value):
 
 
 class Servers:
-    """The functions and variables of all ps of a script, and the queues in which calls wait."""
+    """The functions and variables of all ps of a script."""
 
     def __init__(self, script, flags, sizes, ps, workers):
         tf = script.tf
         self.age = tf.Variable(1, dtype=tf.int64)
-        self.functions, self.saved, self.queues = [{} for _ in range(ps)], [], []
+        self.functions, self.saved = [{} for _ in range(ps)], []
         server, first = script.server, next(iter(inspect.signature(script.server).parameters))
         if first in ("ps", "n"):  # it has a table, or knows how many workers there are
             server = functools.partial(server, {"ps": ps, "n": workers}[first])
         for part in script.layout(sizes, ps):
-            functions, saved, queues = script.serve_part(part, server, self.age, flags)
+            functions, saved = script.serve_part(part, server, self.age, flags)
             self.functions[part.ps] |= functions
             self.saved += saved
-            self.queues += queues
 
     def vector(self, name):
         """Returns the values of what the ps save under a name, in the order of their parts."""
@@ -207,7 +206,7 @@ class Workers:
         return self
 
     def __exit__(self, *_):
-        for queue in self.servers.queues:  # in which threads may wait
+        for queue in self.script.Clock.queues:  # in which threads may wait
             queue.close()
         keras.backend.clear_session()
 
