@@ -47,7 +47,10 @@ def server(w, step, flags):
             ticket = step.take()  # 0 for the first update; after --steps an error ends training
             tau = tf.cast(ticket - version, tf.float32)
             with tf.control_dependencies([ticket]):
-                moved = w.assign_sub(flags.learning_rate / (tau + 1) * a)
+                rate = flags.learning_rate / (tau + 1)
+                moved = tf.raw_ops.ResourceApplyGradientDescent(
+                    var=w.handle, alpha=rate, delta=a, use_locking=True
+                )
             with tf.control_dependencies([moved]):
                 return ticket, *read()  # w after this update: the next pull comes with the push
 

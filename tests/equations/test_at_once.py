@@ -357,7 +357,11 @@ READ_COUNT = """        ticket = tf.identity(self.variable.read_value())
 TICKETED = "    with tf.control_dependencies([ticket]):\n"
 LOCKED = "lock.execute(move)"
 MOVE = "        def move():\n            ticket = step.take()"
-STEP = "flags.learning_rate / (tau + 1) * a"
+STEP = """                moved = tf.raw_ops.ResourceApplyGradientDescent(
+                    var=w.handle, alpha=rate, delta=a, use_locking=True
+                )
+"""
+READ_STEP = "                moved = w.assign(w.read_value() - rate * a)\n"
 ADAGRAD = """            tf.raw_ops.ResourceApplyAdagrad(
                 var=w.handle, accum=h.handle, lr=flags.server_lr, grad=a, use_locking=True
             )
@@ -401,7 +405,7 @@ MISTAKES = {
     ("DynSGD", "parameters"): {
         "w is read and then written, without a lock": [
             (LOCKED, "move()"),
-            (f"w.assign_sub({STEP})", f"w.assign(w.read_value() - {STEP})"),
+            (STEP, READ_STEP),
         ]
     },
     ("DOWNPOUR", "(accumulators|parameters)"): {"h is read and then written": [(ADAGRAD, IN_TWO)]},

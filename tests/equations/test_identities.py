@@ -246,7 +246,10 @@ def test_clock_and_update_of_dynsgd_are_one():
 
 
 MOVED = """            with tf.control_dependencies([ticket]):
-                moved = w.assign_sub(flags.learning_rate / (tau + 1) * a)
+                rate = flags.learning_rate / (tau + 1)
+                moved = tf.raw_ops.ResourceApplyGradientDescent(
+                    var=w.handle, alpha=rate, delta=a, use_locking=True
+                )
             with tf.control_dependencies([moved]):
                 return ticket, *read()  # w after this update: the next pull comes with the push
 

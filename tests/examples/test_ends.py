@@ -9,7 +9,7 @@ from tfrun.runs.data import RunData
 
 BOUNDED = "Further-Algorithms/Bounded-Staleness/bounded_staleness.py"
 STEPS = 60
-# Of the copies: the last worker is slow, between its ticket and its push where it takes one, the
+# Of the copies: the last worker is slow, in HogWild between its ticket and the end of its push, the
 # others are so slow that it takes part, and each wait for others that ends without them is told.
 SLOW = """
 def slowly(tensor):
@@ -20,11 +20,20 @@ def slowly(tensor):
 
 
 """
-TICKET = "ticket = tf.count_up_to(step, flags.steps)"
-GRADIENT = "        return mean, tf.gradients(mean, w)\n"
+TICKETS = "ticket = tf.count_up_to(step, flags.steps)", "told = counts[0], counts[-1]"
+SLOW_TICKETS = (
+    "ticket = slowly(tf.count_up_to(step, flags.steps))",
+    "told = slowly(counts[0]), counts[-1]",
+)
+GRADIENTS = (
+    "        return mean, tf.gradients(mean, w)\n",
+    "        return mean, tape.gradient(mean, w)\n",
+)
+BEGINS = "def algorithm(", "def server("  # the first function of a script
 WAIT = "            if what:\n"
 TOLD = '            print("in vain", seconds)\n' + WAIT
 RUNS = {  # (an example, its workers, its ps): flags
+    ("HogWild/hogwild.py", 3, 2): [],
     ("From-TensorFlow-1/HogWild-Sessions/hogwild_sessions.py", 3, 2): [],
     ("Synchronous-SGD/synchronous_sgd.py", 3, 1): ["--backup-workers", "1"],
     ("Synchronous-SGD/synchronous_sgd_optimizer.py", 3, 1): ["--backup-workers", "1"],
@@ -39,16 +48,17 @@ def check_the_end(run, folder, changes=()):
     """The named comparisons of a run's end that a mistake must fail."""
     (name, workers, ps), path = run, folder / run[0].split("/")[-1]
     text = examples.replaced(support.ROOT / name, changes)
-    slow = (
-        (TICKET, TICKET.replace("tf.", "slowly(tf.") + ")")
-        if TICKET in text
-        else (GRADIENT, GRADIENT.replace("mean, tf", "slowly(mean), tf"))
-    )
+    if "ogwild" in name:
+        (slow,) = ((old, new) for old, new in zip(TICKETS, SLOW_TICKETS) if old in text)
+    else:
+        (gradient,) = (line for line in GRADIENTS if line in text)
+        slow = gradient, gradient.replace("mean, t", "slowly(mean), t")
+    (first,) = (function for function in BEGINS if function in text)
     seconds = "OPTIONAL_WAIT_SECONDS = %d"
     wait = (seconds % 30, seconds % support.patience(8))
     late, early = ("0.4", "0.03") if ps == 2 else ("0.1", "0")
     slowly = SLOW.lstrip().replace("LATE", late).replace("EARLY", early)
-    begins = "def algorithm(", slowly + "def algorithm("
+    begins = first, slowly + first
     path.write_text(examples.replaced(text, [slow, (WAIT, TOLD), wait, begins]))
     with support.QuickCluster(ps=ps, tasks=ps + workers) as quick:
         quick.seconds = round(support.patience(40))
@@ -122,16 +132,14 @@ HOGWILD = next(iter(RUNS))
 # (the run, the comparison that fails): {the mistake: [(text, what replaces it)]}
 MISTAKES = {
     (HOGWILD, "waits"): {
-        "the chief waits for itself": [("(finished[0], n - 1)", "(finished[0], n)")],
-        "workers wait for the ps at the start": [("(started, n)", "(started, n + 1)")],
+        "the chief waits for itself": [('others("done", 1)', 'others("done", 0)')],
+        "workers wait for the ps at the start": [('others("start", 0)', 'others("start", -1)')],
     },
     (HOGWILD, "test"): {
-        "the chief waits for one worker less": [("(finished[0], n - 1)", "(finished[0], n - 2)")],
+        "the chief waits for one worker less": [('others("done", 1)', 'others("done", 2)')],
     },
     (HOGWILD, "codes"): {
-        "a ps ends with the first worker": [
-            ("session.run(done) == len(cluster.workers)", "session.run(done) == 1")
-        ],
+        "a ps ends with the first worker": [('ranks["done"] >= ranks["joined"]', 'ranks["done"]')]
     },
 }
 

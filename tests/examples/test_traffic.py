@@ -81,4 +81,5 @@ def test_only_touched_rows_cross_the_network(tmp_path):
     counted = count(tmp_path, {"sparse": script.read_text(), "dense": dense})
     (wire, metrics, _), (dense_wire, dense_metrics, _) = counted["sparse"], counted["dense"]
     assert dense_wire / wire > 5, counted
-    assert 1 < wire / metrics < 1.5 and 0.95 < dense_wire / dense_metrics < 1.15, counted
+    # The metrics count 8 bytes for the number of a row; gRPC needs two or three for a small number.
+    assert 0.9 < wire / metrics < 1.2 and 0.9 < dense_wire / dense_metrics < 1.15, counted
