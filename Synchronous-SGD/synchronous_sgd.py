@@ -142,15 +142,6 @@ def main():
         raise TimeoutError(f"no gradient of {missing} came in {flags.step_timeout} s") from None
 
 
-def missing_workers(cluster):
-    """Returns the names of the workers that have not reported a gradient for the present step."""
-    client = connect(cluster.ps[0], OPTIONAL_WAIT_SECONDS)
-    age, _ = client.status().get_value()
-    now, steps = client.reported_0([age, 0, 0, 0]).get_value()
-    names = [f"{job} {index}" for job, index in cluster.workers]
-    return ", ".join(name for name, step in zip(names, steps) if step != now) or "the ps"
-
-
 # endregion: synchronous
 
 
@@ -245,6 +236,15 @@ def steps_together(w, step, n, N, move):
 def push_together(ps, version, g):
     """Stores g on all parts, reports to the first, and returns a Reply when w has moved."""
     return ps.call("push", version, g, before="store", after="pull")
+
+
+def missing_workers(cluster):
+    """Returns the names of the workers that have not reported a gradient for the present step."""
+    client = connect(cluster.ps[0], OPTIONAL_WAIT_SECONDS)
+    age, _ = client.status().get_value()
+    now, steps = client.reported_0([age, 0, 0, 0]).get_value()
+    names = [f"{job} {index}" for job, index in cluster.workers]
+    return ", ".join(name for name, step in zip(names, steps) if step != now) or "the ps"
 
 
 # region: flags

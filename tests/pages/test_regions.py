@@ -14,7 +14,7 @@ SCRIPTS = examples.scripts()
 ALGORITHM_LINES = 60
 # The regions below the divider, in their order; no script has all of them.
 BELOW = [
-    *("rounds", "aggregation", "beside", "clocks"),
+    *("rounds", "clocks", "together"),
     "flags",
     *("tasks", "transport", "parts", "serve", "checkpoint", "call"),
     *("network", "rows", "word_pairs", "facts", "train"),
@@ -53,7 +53,8 @@ def test_all_copies_are_the_same():
 
 def test_a_difference_is_found(tmp_path):
     """In a copy of two scripts: a changed word, a wrong marker, one function in two scripts."""
-    for folder in (SESSIONS, "SAGN"):
+    other = "From-TensorFlow-1/Distributed-Setup-Sessions"
+    for folder in (SESSIONS, other):
         (tmp_path / folder).mkdir(parents=True)
         script = examples.main_script(folder)
         (tmp_path / folder / script.name).write_text(script.read_text())
@@ -62,7 +63,7 @@ def test_a_difference_is_found(tmp_path):
     support.git(tmp_path, "add", ".")
     assert regions.problems(tmp_path)[0] == []
     victim = tmp_path / SESSIONS / "hogwild_sessions.py"
-    neighbour = tmp_path / "SAGN" / "sagn.py"
+    neighbour = tmp_path / other / "distributed_setup_sessions.py"
     whole = victim.read_text()
     for old, new in [
         ("Times are seconds since 1970", "Times are minutes since 1970"),
