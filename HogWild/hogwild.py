@@ -176,7 +176,7 @@ class Cluster:
             for index in spec.task_indices(job)
         ]
         # None for a ps, and for a worker beyond those of TF_CONFIG: it joins a live run.
-        is_listed = self.job not in ("ps", "worker") or self.task in self.workers
+        is_listed = self.job not in ("ps", "worker", "evaluator") or self.task in self.workers
         self.rank = self.workers.index(self.task) if is_listed else None
         self.folder = os.path.abspath(os.getenv("OUTPUT_DIR") or "output")
 
@@ -285,7 +285,8 @@ class Clock:
     queues = []  # in which calls wait: those of this process
 
     def __init__(self, part, steps):
-        self.part, self.is_first, self.steps = part, part.index == 0, steps
+        self.part, self.steps = part, steps
+        self.is_first, self.is_last = part.index == 0, part.slice.startswith(f"{part.end} ")
         self.variable = tf.Variable(0, dtype=tf.int64) if self.is_first else None
         # Of a call, while it is traced. ranks: whose gradients the first part chose, if it does.
         self.worker = self.ticket = self.version = self.ranks = None

@@ -16,51 +16,70 @@ import collections
 import contextlib
 import csv
 import fcntl
+import functools
 import glob
 import json
 import os
 import shutil
 import socket
-import threading
 import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before the import, or its notes come first
 os.environ.update(KERAS_BACKEND="tensorflow", grpc_proxy="")  # whatever the machine has set
 import keras
 import numpy as np
-import tensorflow.compat.v1 as tf
+import tensorflow as tf
 
-tf.logging.set_verbosity(tf.logging.ERROR)
+COUNT, VECTOR = tf.TensorSpec([], tf.int64), tf.TensorSpec([None])  # the types in a message
+PLACE = tf.TensorSpec([2], tf.int64)
 
-Update = collections.namedtuple("Update", "pulled loss pushed version ticket push")  # see push_row
 
+def server(n, w, step, flags):
+    """Returns what a ps (parameter server) does with a part of w, and variables to save beside it.
 
-def algorithm(w, step, gradient, place, flags):
-    """Builds one update of one worker; all workers make theirs at once.
-
-    w: all parameters, as one vector on each ps. step: the counter of updates. gradient(w): the loss
-    on the next mini-batch at w, its gradient, and [epoch, examples of it that are read] after it.
-    place: where the ps keeps the last of these.
+    n: how many workers there are. w: this part's vector, a tf.Variable. step.take() counts an
+    update, step.read() tells how many; step.worker is the rank of the worker that calls.
     """
-    # HogWild: pull w, and take a gradient at the copy.
-    with tf.device(step.device):
-        version = step.read_value()
-    with tf.control_dependencies([version]):
-        w_k = [v.read_value() for v in w]
-    loss, g, read = gradient(w_k)
+    # Train-and-Evaluate: [epoch, examples of it that are read] of each worker.
+    places = tf.Variable(tf.zeros([n, 2], tf.int64))
 
-    # HogWild: push, however late.
-    delta = send(w, [flags.learning_rate * d for d in g])
-    with tf.control_dependencies(delta):
-        ticket = tf.count_up_to(step, flags.steps)  # its error ends the run
-    with tf.control_dependencies([ticket]):
-        push = tf.group(*[v.assign_sub(d) for v, d in zip(w, delta)])
+    def pull():
+        version = step.read()  # before w: an update between the two counts as one that w lacks
+        with tf.control_dependencies([version]):
+            return version, w.read_value()
 
-    # Train-and-Evaluate: the examples count as read after the push. A worker that dies between the
-    # two repeats a mini-batch, and none is lost.
-    with tf.control_dependencies([push]):
-        noted = place.assign(read)
-    return Update(w_k, loss, g, version, ticket, noted.op)
+    # Train-and-Evaluate: HogWild's push. The examples count as read after it: a worker that dies
+    # between the two repeats a mini-batch, and none is lost.
+    def push(delta: VECTOR, place: PLACE):
+        ticket = step.take()  # 0 for the first update; after --steps of them an error ends training
+        with tf.control_dependencies([ticket]):
+            moved = w.assign_sub(delta)
+        with tf.control_dependencies([moved]):
+            noted = places.scatter_nd_update([[step.worker]], [place])
+        with tf.control_dependencies([noted]):
+            return ticket, *pull()
+
+    def place_of():
+        return places[tf.cast(step.worker, tf.int32)]
+
+    functions = {"pull": pull, "push": push, "place": place_of}
+    if step.is_first:
+        functions["stop"] = lambda: step.variable.assign_add(STOPPED)
+        functions["undo_stop"] = lambda: step.variable.assign_sub(STOPPED)
+    # The last part moves last, so that what its places say is in all of w. With n in the name: a
+    # checkpoint of another number of workers does not fit.
+    return functions, {f"places_of_{n}": places} if step.is_last else {}
+
+
+def update(ps, version, w_k, gradient, flags):
+    """Makes one update on a worker, while the others make theirs. Returns the loss and the reply.
+
+    ps.push(v, ...) calls `push` of each part of w with its part of v, and with its item of a list.
+    w_k: this worker's copy of all parameters; version: how many updates it has. gradient(w): the
+    loss on the next mini-batch at w, its gradient, and the place after it.
+    """
+    loss, g, place = gradient(w_k)
+    return loss, ps.push(flags.learning_rate * g, [place] * len(ps.parts["w"]))
 
 
 STEPS, BATCH_SIZE, LEARNING_RATE = 3000, 32, 0.1  # the defaults
@@ -95,7 +114,7 @@ def parse(serialized, shape):
         "y": tf.io.FixedLenFeature([], tf.int64),
     }
     example = tf.io.parse_example(serialized, features)
-    return tf.check_numerics(example["x"], "x"), tf.cast(example["y"], tf.int32)
+    return tf.debugging.check_numerics(example["x"], "x"), tf.cast(example["y"], tf.int32)
 
 
 def make_model(data):
@@ -151,21 +170,21 @@ def mini_batches(files, shape, place, flags):
     return rows.map(parsed, tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
 
 
-def gradients_of_files(model, local_state, iterator):
+def gradients_of_files(model, rows):
     """Returns gradient(w) -> (the loss on the next mini-batch at w, g, the place after it)."""
+    state = model.non_trainable_variables
 
     def gradient(w):
-        place, x, y = iterator.get_next()
-        with tf.control_dependencies(w):
-            before = [v.read_value() for v in local_state]
-        outputs, after, penalties = model.stateless_call(
-            unpack(model, w), before, x, training=True, return_losses=True
-        )
-        # The gradient comes after the state has moved, and with it the next local step.
-        with tf.control_dependencies([v.assign(new) for v, new in zip(local_state, after)]):
-            outputs = tf.identity(outputs)
-        mean = tf.add_n([tf.reduce_mean(loss(y, outputs)), *penalties])
-        return mean, tf.gradients(mean, w), place
+        place, x, y = next(rows)
+        with tf.GradientTape() as tape:
+            tape.watch(w)
+            outputs, after, penalties = model.stateless_call(
+                unpack(model, w), state, x, training=True, return_losses=True
+            )
+            mean = tf.add_n([tf.reduce_mean(loss(y, outputs)), *penalties])
+        for v, value in zip(state, after):
+            v.assign(value)
+        return mean, tape.gradient(mean, w), place
 
     return gradient
 
@@ -174,37 +193,32 @@ def gradients_of_files(model, local_state, iterator):
 
 
 # region: judge
-def judge(model, data, flags):
+def judge(cluster, model, data, flags):
     """Tests each newest checkpoint, keeps the best, and ends training when none gets better.
 
-    Returns the run directory and the path of the best checkpoint. What it must remember stands in
-    its metrics: when it starts again it tests no checkpoint twice.
+    Returns the path of the best checkpoint. What it must remember stands in its metrics: when it
+    starts again it tests no checkpoint twice.
     """
-    metrics = Metrics(("evaluator", 0), [None], [], flags)  # None: it is not the chief
-    directory, folder = metrics.directory, f"{metrics.directory}/best"
+    metrics = Metrics(cluster, model, flags)
+    metrics.begin("evaluator", 0)
+    directory, folder = metrics.folder, f"{metrics.folder}/best"
     tests = read_tests(directory)
     since_best = list(reversed(tests)).index(best_step(tests)) if tests else 0
     if since_best >= flags.early_stopping:  # and training goes on: somebody has removed `stop`
         since_best = 0
-    with tf.Graph().as_default(), tf.Session() as session:
-        w, state = shared_variables(model, 1)
-        rows = variables(tf.get_local_variable, "rows", [data.x_test, data.y_test])
-        test = evaluation(model, w, state, state, *rows)
-        session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
-        saver = tf.train.Saver()
-        while checkpoint := next_checkpoint(directory, folder, tests, flags):
-            began, step = time.time(), step_of(checkpoint)
-            saver.restore(session, checkpoint)
-            means = session.run(test)
-            metrics.test(began, step, *means)
-            tests[step] = means[1]
-            best = best_step(tests)
-            remove_all_but(folder, f"model.ckpt-{best}")
-            since_best = 0 if step == best else since_best + 1
-            if since_best >= flags.early_stopping > 0:
-                print(f"no better one in {since_best} tests: training ends", flush=True)
-                open(f"{directory}/stop", "a").close()
-    return directory, f"{folder}/model.ckpt-{best_step(tests)}"
+    evaluate = evaluation(model, tf.constant(data.x_test), tf.constant(data.y_test))
+    while checkpoint := next_checkpoint(directory, folder, tests, flags):
+        began, step = time.time(), step_of(checkpoint)
+        means = [float(mean) for mean in evaluate(restored(model, checkpoint))]
+        metrics.test(began, step, *means)
+        tests[step] = np.float32(means[1])
+        best = best_step(tests)
+        remove_all_but(folder, f"model.ckpt-{best}")
+        since_best = 0 if step == best else since_best + 1
+        if since_best >= flags.early_stopping > 0:
+            print(f"no better one in {since_best} tests: training ends", flush=True)
+            open(f"{directory}/stop", "a").close()
+    return f"{folder}/model.ckpt-{best_step(tests)}"
 
 
 def best_step(tests):
@@ -217,51 +231,23 @@ def best_step(tests):
 # endregion: judge
 
 
-def build(cluster, model, data, flags):
-    """Builds the graph: the step counter, one update, what a new session and a checkpoint need.
-
-    Worker k reads every n-th of the files.
-    """
-    k, n = cluster.rank, len(cluster.workers)
-    if len(data.files) < n:
-        raise ValueError(f"{len(data.files)} files are too few for {n} workers")
-    with tf.device(
-        tf.train.replica_device_setter(cluster=cluster.spec, worker_device=cluster.device)
-    ):
-        step = tf.train.get_or_create_global_step()
-        w, state = shared_variables(model, len(cluster.ps))
-        # With n in the names: a checkpoint of another number of workers does not fit.
-        place = [tf.get_variable(f"place_{rank}_of_{n}", [2], tf.int64) for rank in range(n)][k]
-    with tf.device(cluster.device):
-        local_state = copy_of_state(model, state, k)
-        dataset = mini_batches(data.files[k::n], data.shape, place.read_value(), flags)
-        iterator = tf.data.make_initializable_iterator(dataset)
-        gradient = gradients_of_files(model, local_state, iterator)
-        update = algorithm(w, step, gradient, place, flags)
-        save_state = list(map(tf.assign, state, local_state))
-        return step, update, iterator.initializer, save_state
-
-
 def main():
     """Runs the task that TF_CONFIG names: a ps serves, a worker trains, the evaluator tests."""
-    flags = parse_flags()
-    config = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-    is_evaluator = config.task_type == "evaluator"  # it is not part of the cluster
-    if not is_evaluator:
-        cluster = Cluster()
-        server = tf.train.Server(cluster.spec, *cluster.task, config=cluster.config)
-        if cluster.job == "ps":
-            return serve(cluster, server)
+    flags, cluster = parse_flags(), Cluster()
+    n = len(cluster.workers)
+    if cluster.job == "ps":  # it needs no data: worker 0 saves the first values of w for it
+        return serve(cluster, functools.partial(server, n), flags)
     data = load_data(flags.dataset)
+    if cluster.rank is None and cluster.job == "worker":
+        raise ValueError(f"the files are divided among the {n} workers of TF_CONFIG")
+    if len(data.files) < n:
+        raise ValueError(f"{len(data.files)} files are too few for {n} workers")
     keras.utils.set_random_seed(flags.seed)
-    model = make_model(data)  # outside of the graph, where Keras makes its first values
-    if is_evaluator:
-        directory, best = judge(model, data, flags)
-        export(model, best, directory)
-        return print("done, the output is in", directory, flush=True)
-    with tf.Graph().as_default():
-        graph = build(cluster, model, data, flags)
-        train_until_stopped(cluster, server, model.trainable_variables, *graph, flags)
+    model = make_model(data)
+    if cluster.job == "evaluator":
+        export(model, judge(cluster, model, data, flags), cluster.folder)
+        return print("done, the output is in", cluster.folder, flush=True)
+    train_until_stopped(cluster, model, data, update, flags)
 
 
 # From here to the end: the same text in every example with a parameter server. --------------------
@@ -294,7 +280,7 @@ def parse_flags():
     return flags
 
 
-# region: cluster
+# region: tasks
 OPTIONAL_WAIT_SECONDS = 30  # for a task without which this one can go on
 REQUIRED_WAIT_SECONDS = int(os.getenv("REQUIRED_WAIT_SECONDS", 120))  # for any other
 
@@ -305,7 +291,7 @@ class Cluster:
     def __init__(self):
         resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
         self.task = self.job, self.index = resolver.task_type, resolver.task_id
-        self.spec = spec = resolver.cluster_spec()
+        spec = resolver.cluster_spec()
         self.ps = spec.job_tasks("ps")
         self.workers = [
             (job, index)
@@ -313,23 +299,10 @@ class Cluster:
             if job in spec.jobs
             for index in spec.task_indices(job)
         ]
-        self.rank = None if self.job == "ps" else self.workers.index(self.task)
-        self.device = f"/job:{self.job}/task:{self.index}"
-        # With the filters a task talks to itself and the ps, and never waits for another worker.
-        self.config = config = tf.ConfigProto(device_filters=["/job:ps", self.device])
-        config.operation_timeout_in_ms = 1000 * REQUIRED_WAIT_SECONDS
-        # Idle gRPC threads would otherwise spin, and slow the other tasks of this machine.
-        config.experimental.disable_thread_spinning = True
-
-
-def barrier(name, rank, ps=0):
-    """Makes two ops on a ps: one notes that this rank has arrived, the other counts who has."""
-    with tf.device(f"/job:ps/task:{ps}"):
-        table = tf.raw_ops.MutableHashTableV2(
-            key_dtype="int32", value_dtype="int32", shared_name=name
-        )
-        arrive = tf.raw_ops.LookupTableInsertV2(table_handle=table, keys=[rank], values=[rank])
-        return arrive, tf.raw_ops.LookupTableSizeV2(table_handle=table)
+        # None for a ps, and for a worker beyond those of TF_CONFIG: it joins a live run.
+        is_listed = self.job not in ("ps", "worker", "evaluator") or self.task in self.workers
+        self.rank = self.workers.index(self.task) if is_listed else None
+        self.folder = os.path.abspath(os.getenv("OUTPUT_DIR") or "output")
 
 
 def wait_until(condition, seconds, what=None):
@@ -343,108 +316,531 @@ def wait_until(condition, seconds, what=None):
         time.sleep(0.02)
 
 
-def wait_for_ps(address):
-    """Returns when a ps listens at host:port: a session would wait for it for ever."""
+# region: transport
+# All that knows of tf.distribute.experimental.rpc: another transport can take its place here.
+rpc = tf.distribute.experimental.rpc
+LARGEST = 900_000  # numbers in a message: gRPC refuses one of more than 4 MB
+LOST = (  # the errors of a call to a ps that has ended, or begins anew
+    tf.errors.UnavailableError,
+    tf.errors.InternalError,
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+)
+
+
+def check_address(address):
+    """Raises OSError where a ps cannot listen at host:port: gRPC would not say so."""
     host, port = address.rsplit(":", 1)
-
-    def listens():
-        with contextlib.suppress(OSError), socket.create_connection((host.strip("[]"), port), 5):
-            return True
-
-    wait_until(listens, REQUIRED_WAIT_SECONDS, f"no ps answered at {address}")
-
-
-def serve(cluster, server):
-    """Keeps a ps running until all workers are done, or five minutes after the first of them."""
-    print("listening at", cluster.ps[cluster.index])
-    with tf.Graph().as_default(), tf.Session(server.target, config=cluster.config) as session:
-        _, done = barrier("done", 0, cluster.index)
-        wait_until(lambda: session.run(done), np.inf)
-        wait_until(lambda: session.run(done) == len(cluster.workers), 10 * OPTIONAL_WAIT_SECONDS)
-    print("done")
+    place = host.strip("[]"), int(port)
+    try:
+        socket.create_connection(place, 5).close()
+    except OSError:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:  # with reuse_port, because a launcher may hold the port
+            socket.create_server(place, family=family, reuse_port=True).close()
+        except OSError as error:
+            raise OSError(f"no server can listen at {address}: {error.strerror}") from None
+    else:
+        raise OSError(f"another server listens at {address}")
 
 
-def send(w, vectors):
-    """Returns the vectors on the ps of those of w: one message to each ps."""
-    arrived = []
-    for v, vector in zip(w, vectors):
-        with tf.device(v.device):
-            arrived += [tf.identity(vector)]
-    return arrived
+def listen(address, functions):
+    """Serves tf.functions by their names. The port is closed when what is returned is deleted."""
+    server = rpc.Server.create("grpc", address)
+    for name, function in functions.items():
+        server.register(name, function)
+    server.start()
+    return server
 
 
-# region: variables
-def initial_value(value):
-    """Returns a value as a tensor. As a constant it would stand in the graph, which has a limit."""
-    tensor = tf.numpy_function(lambda: np.asarray_chkfinite(value), [], value.dtype)
-    return tf.ensure_shape(tensor, value.shape)
+def connect(address, seconds):
+    """Waits for a server, and returns a client: client.name(...).get_value() calls a function.
+
+    Raises TimeoutError if no server answers in so many seconds; no call takes longer either.
+    """
+    try:
+        return rpc.Client.create("grpc", address, timeout_in_ms=1000 * seconds)
+    except tf.errors.DeadlineExceededError:
+        raise TimeoutError(f"no ps answered at {address} in {seconds} s") from None
 
 
-def variables(get_variable, name, values):
-    """Makes variables with these first values: name_0, name_1, ..."""
-    return [get_variable(f"{name}_{i}", initializer=initial_value(v)) for i, v in enumerate(values)]
+# region: parts
+Part = collections.namedtuple("Part", "vector index dtype begin end slice ps")
 
 
-# region: vector
-def shared_variables(model, ps):
-    """Makes w, one vector on each ps, and what the model keeps beside it, for the checkpoint."""
-    vector = tf.concat([tf.reshape(initial_value(v), [-1]) for v in model.trainable_variables], 0)
-    w = tf.get_variable("w", initializer=vector, partitioner=tf.fixed_size_partitioner(ps))
-    return list(w), variables(tf.get_variable, "state", model.non_trainable_variables)
+def state_of(model):
+    """Returns {"state_0": values, ...}: vectors of what Keras keeps beside w, such as means."""
+    return {f"state_{i}": np.ravel(v) for i, v in enumerate(model.non_trainable_variables)}
 
 
+def vectors_of(model):
+    """Returns {"w": all parameters, and the state}. Raises ValueError if w is not finite."""
+    dtypes = sorted({v.dtype for v in model.trainable_variables})
+    if len(dtypes) > 1:
+        raise ValueError(f"w is one vector, of types that don't all match: {', '.join(dtypes)}")
+    w = np.concatenate([np.ravel(v) for v in model.trainable_variables])
+    return {"w": np.asarray_chkfinite(w), **state_of(model)}
+
+
+def sizes_of(model):
+    """Returns [[name, dtype, size]] of these vectors: all that a ps needs to know of a model."""
+    return [[name, str(v.dtype), v.size] for name, v in vectors_of(model).items()]
+
+
+def layout(sizes, ps):
+    """Returns the parts of all vectors, of which each is on one of so many ps."""
+    parts = []
+    for vector, dtype, size in sizes:
+        count = min(size, ps * -(-size // (ps * LARGEST))) or 1
+        ends = [size * i // count for i in range(count + 1)]
+        for i in range(count):
+            place = f"{size} {ends[i]},{ends[i + 1] - ends[i]}"  # of the whole, in a checkpoint
+            parts.append(Part(vector, i, dtype, ends[i], ends[i + 1], place, i % ps))
+    return parts
+
+
+# region: serve
+OTHER_AGE, HEADER = "the ps has another age", tf.TensorSpec([None], tf.int64)
+
+
+class Clock:
+    """The count of updates. The first part of w counts; workers tell its counts to the others."""
+
+    queues = []  # in which calls wait: those of this process
+
+    def __init__(self, part, steps):
+        self.part, self.steps = part, steps
+        self.is_first, self.is_last = part.index == 0, part.slice.startswith(f"{part.end} ")
+        self.variable = tf.Variable(0, dtype=tf.int64) if self.is_first else None
+        # Of a call, while it is traced. ranks: whose gradients the first part chose, if it does.
+        self.worker = self.ticket = self.version = self.ranks = None
+
+    def read(self):
+        """Returns how many updates there were."""
+        return self.variable.read_value() if self.is_first else self.version
+
+    def queue(self):
+        """Returns a new queue of counts. A call that waits at it ends when the ps ends."""
+        self.queues.append(tf.queue.FIFOQueue(-1, tf.int64, [[]]))
+        return self.queues[-1]
+
+    def take(self):
+        """Counts an update and returns how many were before. Raises OutOfRangeError after the last.
+
+        assign_add and a read after it would not be one: two workers could have the same number.
+        """
+        if not self.is_first:
+            return self.ticket
+        handle = self.variable.handle
+        return tf.raw_ops.ResourceCountUpTo(resource=handle, limit=self.steps, T=tf.int64)
+
+
+def answering(function, signature, age, size=None, clock=None):
+    """Returns a tf.function that takes a header, and then what function() takes.
+
+    A header is [age, rank of the worker, ticket, version, ...]: what follows the rank is what the
+    first part answered. TensorFlow checks the types. Age and shapes are checked here, before
+    anything moves.
+    """
+
+    def checked(argument):
+        is_vector = argument.shape.rank == 1 and argument.dtype.is_floating
+        return tf.ensure_shape(argument, [size] if is_vector else argument.shape)
+
+    def answer(header, *arguments):
+        age_of_client, *others = tf.unstack(header[:4], 4)
+        known = tf.debugging.Assert(tf.equal(age_of_client, age), [OTHER_AGE])
+        arguments = list(map(checked, arguments))
+        with tf.control_dependencies([known, *arguments]):
+            if clock:
+                clock.worker, clock.ticket, clock.version = map(tf.identity, others)
+                clock.ranks = header[4:]
+            return function(*arguments)
+
+    return tf.function(answer, [HEADER, *signature], autograph=False)
+
+
+def serve_part(part, server, age, flags):
+    """Makes a part. Returns {name: function}, and what to save: [(name, slice, variable)]."""
+    size = part.end - part.begin
+    v = tf.Variable(tf.zeros([size], part.dtype))
+    functions, saved = {}, {part.vector: v}
+
+    def set_values(values):
+        return tf.size(v.assign(values))
+
+    common = {"get": (v.read_value, []), "set": (set_values, [tf.TensorSpec([None], part.dtype)])}
+    for name, (function, signature) in common.items():
+        name = f"{name}_{part.vector}_{part.index}"
+        functions[name] = answering(function, signature, age, size)
+    if part.vector == "w":
+        clock = Clock(part, flags.steps)
+        answers, beside = server(v, clock, flags)
+        for name, function in answers.items():
+            signature = function.__annotations__.values()
+            function = answering(function, signature, age, size, clock)
+            functions[f"{name}_{part.index}"] = function
+        saved |= beside
+        if clock.is_first:
+            saved["global_step"] = clock.variable
+    return functions, [
+        (name, part.slice if v.shape.rank == 1 else "", v) for name, v in saved.items()
+    ]
+
+
+def functions_for_all(age, next_age, sizes, ranks):
+    """Returns {name: function} of what no part has for itself. ranks: {what: those who report}."""
+
+    def missing(what, rank):
+        if rank >= 0:
+            ranks[what.decode()].add(int(rank))
+            ranks["joined"].add(int(rank))
+        return np.int64(len(ranks["joined"] - ranks[what.decode()]))
+
+    def free_rank():
+        ranks["joined"].add(rank := max(ranks["joined"], default=-1) + 1)
+        return np.int64(rank)
+
+    word = tf.TensorSpec([], tf.string)
+    functions = {
+        "status": (lambda: (age.read_value(), tf.constant(json.dumps(sizes))), []),
+        "begin": (lambda new: next_age.assign(new).read_value(), [COUNT]),
+        "report": (lambda *report: tf.numpy_function(missing, report, tf.int64), [word, COUNT]),
+        "join": (lambda: tf.numpy_function(free_rank, [], tf.int64), []),
+    }
+    return {name: tf.function(*function, autograph=False) for name, function in functions.items()}
+
+
+def functions_of_parts(cluster, server, age, sizes, flags):
+    """Returns {name: function} of this ps's parts, which have the values of the last checkpoint."""
+    functions, saved = {}, []
+    for part in layout(sizes, len(cluster.ps)):
+        if part.ps == cluster.index:
+            more, variables = serve_part(part, server, age, flags)
+            functions |= more
+            saved += variables
+    restore(cluster.folder, saved)
+
+    def save(step):
+        number, file = tf.strings.as_string(step), f"_temp/{cluster.index}"
+        path = tf.strings.join([f"{cluster.folder}/model.ckpt-", number, file])
+        values = [(name, place, v.read_value()) for name, place, v in saved]
+        with tf.control_dependencies([write(path, values)]):
+            return tf.identity(path)
+
+    return functions | {"save": answering(save, [COUNT], age)}
+
+
+def serve(cluster, server, flags):
+    """Serves this ps's parts until all workers are done, or 5 minutes after the first is.
+
+    A ps has neither data nor model. It waits until the chief says `begin`, reads sizes and values
+    from the folder, and listens anew. After the loss of one ps, all of them do so once more. The
+    number that came with the last `begin` is the age; calls with an earlier one are refused.
+    """
+    address = os.getenv("PS_ADDRESS") or cluster.ps[cluster.index]
+    check_address(address)
+    age, next_age = (tf.Variable(0, dtype=tf.int64) for _ in range(2))
+    ranks = {"joined": set(range(len(cluster.workers))), "start": set(), "done": set()}
+    while True:
+        sizes = read_sizes(cluster.folder) if age != 0 else None
+        functions = functions_for_all(age, next_age, sizes, ranks)
+        if sizes:
+            functions |= functions_of_parts(cluster, server, age, sizes, flags)
+        listening = listen(address, functions)
+        if age == 0:
+            print("listening at", address, flush=True)
+        wait_until(lambda: ranks["done"] or next_age != age, np.inf)
+        wait_until(
+            lambda: ranks["done"] >= ranks["joined"] or next_age != age, 10 * OPTIONAL_WAIT_SECONDS
+        )
+        time.sleep(0.2)  # the last reply is on its way
+        while Clock.queues:  # the port stays open while a call waits
+            Clock.queues.pop().close()
+        del listening
+        if next_age == age:
+            break
+        if age != 0:
+            print("goes back to the last checkpoint", flush=True)
+        ranks["done"].clear()
+        age.assign(next_age)
+    print("done", flush=True)
+
+
+# region: checkpoint
+# Of the format of tf.train.Checkpoint. A vector is in slices, so that another number of ps can read
+# it. Each ps writes its own, and the chief makes of all files one checkpoint.
+def write(path, saved):
+    """Writes a file of [(name, slice, values)]."""
+    names, slices, values = zip(*saved)
+    return tf.raw_ops.SaveV2(
+        prefix=path, tensor_names=names, shape_and_slices=slices, tensors=values
+    )
+
+
+def restore(folder, saved):
+    """Gives variables their values in the last checkpoint; the first one has the model alone."""
+    found = {name for name, _ in tf.train.list_variables(folder)}
+    checkpoint = tf.train.latest_checkpoint(folder)
+    if checkpoint.endswith("model.ckpt-0"):
+        saved = [one for one in saved if one[0] in found]
+    names, slices, variables = zip(*saved)
+    values = tf.raw_ops.RestoreV2(
+        prefix=checkpoint,
+        tensor_names=names,
+        shape_and_slices=slices,
+        dtypes=[v.dtype for v in variables],
+    )
+    for v, value in zip(variables, values):
+        v.assign(value)
+
+
+def merge(folder, step, written):
+    """Makes a checkpoint of the files that all ps have written. The last five are kept."""
+    path = f"{folder}/model.ckpt-{step}"
+    tf.raw_ops.MergeV2Checkpoints(checkpoint_prefixes=written, destination_prefix=path)
+    state = tf.train.get_checkpoint_state(folder)
+    paths = [p for p in state.all_model_checkpoint_paths if p != path] if state else []
+    names = [os.path.basename(p) for p in [*paths[-4:], path]]
+    lines = [f'model_checkpoint_path: "{names[-1]}"']
+    lines.extend(f'all_model_checkpoint_paths: "{name}"' for name in names)
+    replace_file(f"{folder}/checkpoint", "\n".join(lines) + "\n")
+    for old in paths[:-4]:
+        for file in glob.glob(f"{glob.escape(old)}.*"):
+            os.remove(file)
+    for partial in glob.glob(f"{glob.escape(folder)}/model.ckpt-*_temp"):
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def replace_file(path, text):
+    """Writes a file of which nobody reads a half."""
+    with open(f"{path}.new", "w") as file:
+        file.write(text)
+    os.replace(f"{path}.new", path)
+
+
+def read_sizes(folder):
+    """Returns sizes_of() the model that a chief trains in this folder; None if it used sessions."""
+    with open(f"{folder}/flags.json") as file:
+        return json.load(file).get("sizes")
+
+
+# region: call
+Reply = collections.namedtuple(
+    "Reply", "w version ticket ready arrived bytes more pull local_steps", defaults=[None] * 2
+)
+Pending = collections.namedtuple("Pending", "get_value")
+
+
+def cut(argument, parts):
+    """Returns what each part gets: its numbers of a vector, its item of a list, or a scalar."""
+    if isinstance(argument, list):
+        return argument
+    if argument.shape.rank == 0:
+        return [argument] * len(parts)
+    return tf.split(argument, [part.end - part.begin for part in parts])
+
+
+class Ps:
+    """All ps, for a worker: ps.push(v) calls the `push` of each part of w with its part of v."""
+
+    def __init__(self, cluster, sizes, seconds=REQUIRED_WAIT_SECONDS):
+        """Waits until all ps listen. No call of a part takes longer than `seconds`."""
+        self.cluster, self.sizes, self.seconds = cluster, sizes, seconds
+        self.age = tf.Variable(0, dtype=tf.int64)  # of all ps, once this worker has joined them
+        self.rank = cluster.rank
+        self.parts = {}
+        for part in layout(sizes, len(cluster.ps)):
+            self.parts.setdefault(part.vector, []).append(part)
+        # The first ones know functions_for_all().
+        self.controls, self.clients = self.connected(REQUIRED_WAIT_SECONDS), None
+
+    def connected(self, seconds):
+        """Returns a client of each ps, which knows all functions that it has now."""
+        return [connect(address, seconds) for address in self.cluster.ps]
+
+    def __getattr__(self, name):
+        return lambda *arguments: self.call(name, *arguments)
+
+    def call(self, name, *arguments, before=None, after=None):
+        """Calls the function of each part of w, and returns a Reply.
+
+        The first part answers first: its error ends the run before another part has moved, and its
+        counts are told to the others. Behind the counts a part may return its part of w, and what
+        is its own: `more` has lists of that. Where one decides for all parts, the others have two
+        functions instead: `before` takes the arguments, and `after`, behind the first, none.
+        """
+        parts = self.parts["w"]
+        sent = [cut(argument, parts) for argument in arguments]
+        with tf.control_dependencies(sum(sent, [])):
+            ready = tf.timestamp()
+        with tf.control_dependencies([ready]):
+            first, *others = zip(parts, *sent, strict=True)
+            pending = [self.ask(before, *piece) for piece in others if before]
+            others = [piece[:1] if before else piece for piece in others]
+        with tf.control_dependencies(sum([reply.get_value() for reply in pending], [])):
+            replies = [self.ask(name, *first).get_value()]
+        counts = [tf.ensure_shape(v, []) for v in replies[0] if v.dtype == tf.int64]
+        told = counts[0], counts[-1], *[v for v in replies[0] if v.dtype == tf.int32]
+        with tf.control_dependencies(counts):
+            pending = [
+                self.ask(after or name, part, *piece, counts=told) for part, *piece in others
+            ]
+        for reply in pending:
+            replies.append(reply.get_value())
+        with tf.control_dependencies(sum(replies, [])):
+            arrived = tf.timestamp()
+        came = [[v for v in reply if v.dtype.is_floating] for reply in replies]
+        crossed = [v for v in sum(sent + came, []) if v.shape.rank != 0]
+        size = tf.add_n([tf.size(v, tf.int64) * v.dtype.size for v in crossed])
+        w, *more = [list(pieces) for pieces in zip(*came)] or [None]
+        if w:
+            w = tf.ensure_shape(tf.concat(w, 0), [parts[-1].end])
+        return Reply(w, counts[-1], counts[0], ready, arrived, size, more)
+
+    def ask(self, name, part, *arguments, counts=(0, 0)):
+        """Calls the function of a part; what is returned has get_value() -> a list."""
+        function = getattr(self.clients[part.ps], f"{name}_{part.index}")
+        pending = function(self.header(*counts), *arguments)
+
+        def get_value():
+            with tf.name_scope(f"ps-{part.ps}.{name}"):  # the text of an error has it
+                return tf.nest.flatten(pending.get_value())
+
+        return Pending(get_value)
+
+    def ask_first(self, name):
+        """Calls a function of the first part alone, and returns its count."""
+        return tf.ensure_shape(self.ask(name, self.parts["w"][0]).get_value()[0], [])
+
+    def header(self, ticket=0, version=0, ranks=()):
+        """Returns what answering() wants first in a message."""
+        counts = tf.stack([self.age, *[tf.cast(n, tf.int64) for n in (self.rank, ticket, version)]])
+        return tf.concat([counts, tf.cast(ranks, tf.int64)], 0)
+
+    def ages(self):
+        """Returns the age of each ps. Raises ValueError if one has another model than this task."""
+        ages = []
+        for client, address in zip(self.controls, self.cluster.ps):
+            try:
+                age, sizes = client.status().get_value()
+            except tf.errors.DeadlineExceededError:
+                raise TimeoutError(
+                    f"no ps answered at {address} in {REQUIRED_WAIT_SECONDS} s"
+                ) from None
+            sizes = json.loads(sizes.numpy())
+            if sizes not in (None, self.sizes):
+                raise ValueError(f"the ps have another model: {sizes}, not {self.sizes}")
+            ages.append(int(age))
+        return ages
+
+    def join(self, first_values=None):
+        """Waits until all ps have one age. The chief, who has first_values, sees to it.
+
+        An age begins with the last checkpoint, also for a ps that was not lost.
+        """
+        ages = self.ages()
+        if first_values and (0 in ages or len(set(ages)) > 1):
+            if not tf.train.latest_checkpoint(self.cluster.folder):
+                self.save_first(first_values)
+            now = np.int64(time.time_ns())
+            for client in self.controls:
+                client.begin(now).get_value()
+
+        def have_one():
+            try:
+                age, *others = set(self.ages())
+            except LOST:  # a ps begins just now
+                return False
+            self.age.assign(age)
+            return age and not others
+
+        wait_until(have_one, REQUIRED_WAIT_SECONDS, "the chief made no model")
+        self.clients = self.clients or self.connected(self.seconds)
+
+    def set_values(self, vectors):
+        """Gives the parts of these vectors their values. vectors: {name: values}."""
+        pending = [
+            self.ask(f"set_{name}", part, tf.constant(values[part.begin : part.end]))
+            for name, values in vectors.items()
+            for part in self.parts.get(name, [])
+        ]
+        for reply in pending:
+            reply.get_value()
+
+    def get_values(self, name):
+        """Returns the values of a vector."""
+        pending = [self.ask(f"get_{name}", part) for part in self.parts[name]]
+        return np.concatenate([reply.get_value()[0] for reply in pending])
+
+    def report(self, what, rank=-1, ps=0):
+        """Reports to a ps, unless the rank is -1; returns how many workers have not yet."""
+        return int(self.controls[ps].report(tf.constant(what), np.int64(rank)).get_value())
+
+    def save_first(self, values):
+        """Makes the first checkpoint, without any ps. values: {vector: values}."""
+        path = f"{self.cluster.folder}/model.ckpt-0_temp/all"
+        saved = [
+            (name, part.slice, values[name][part.begin : part.end])
+            for name, parts in self.parts.items()
+            for part in parts
+        ]
+        write(path, [*saved, ("global_step", "", np.int64(0))])
+        merge(self.cluster.folder, 0, [path])
+
+    def save(self, step):
+        """Makes a checkpoint of what all ps have."""
+        pending = [client.save(self.header(), np.int64(step)) for client in self.clients]
+        merge(self.cluster.folder, step, [reply.get_value() for reply in pending])
+
+
+# region: network
 def unpack(model, w):
-    """Returns the trainable variables of the model, in their shapes, from the vectors w."""
+    """Returns the trainable variables of the model, in their shapes, from the vector w."""
     shapes = [v.shape for v in model.trainable_variables]
-    parts = tf.split(tf.concat(w, 0), [int(np.prod(shape)) for shape in shapes])
+    parts = tf.split(w, [int(np.prod(shape)) for shape in shapes])
     return list(map(tf.reshape, parts, shapes))
 
 
-# region: model
-def copy_of_state(model, state, rank):
-    """Makes this worker's variables for what the model keeps beside w. They begin as the ps's."""
-    copies = []
-    for v, original in zip(state, model.non_trainable_variables):
-        # The seeds differ, so that no two workers drop the same units.
-        value = v + rank if original.name == "seed_generator_state" else v.value()
-        copies += [tf.get_local_variable(f"own_{v.op.name}", initializer=value)]
-    return copies
-
-
-def gradients(model, local_state, x, y, flags, rank):
+def gradients(model, x, y, flags, rank):
     """Returns gradient(w, number) -> (the loss on a mini-batch of the rows x, y at w, g like w)."""
+    state = model.non_trainable_variables
 
     def gradient(w, number):
         # Its rows depend on nothing but (seed, rank, number), and can be drawn again elsewhere.
         key = [flags.seed * 65536 + rank, number]  # of int64, as the number is
-        rows = tf.random.stateless_uniform([flags.batch_size], key, 0, x.shape[0], "int32")
-        with tf.control_dependencies(w):
-            before = [v.read_value() for v in local_state]
-        outputs, after, penalties = model.stateless_call(
-            unpack(model, w), before, tf.gather(x, rows), training=True, return_losses=True
-        )
-        # The gradient comes after the state has moved, and with it the next local step; and after
-        # the rows of the updates before, so that the end of training cuts none off.
-        moved = list(map(tf.assign, local_state, after))
-        with tf.control_dependencies(moved + tf.get_collection("written")):
-            outputs = tf.identity(outputs)
-        mean = tf.add_n([tf.reduce_mean(loss(tf.gather(y, rows), outputs)), *penalties])
-        return mean, tf.gradients(mean, w)
+        rows = tf.random.stateless_uniform([flags.batch_size], key, 0, len(x), "int32")
+        with tf.GradientTape() as tape:
+            tape.watch(w)
+            outputs, after, penalties = model.stateless_call(
+                unpack(model, w), state, tf.gather(x, rows), training=True, return_losses=True
+            )
+            mean = tf.add_n([tf.reduce_mean(loss(tf.gather(y, rows), outputs)), *penalties])
+        for v, value in zip(state, after):
+            v.assign(value)
+        return mean, tape.gradient(mean, w)
 
     return gradient
 
 
-def evaluation(model, w, state, local_state, x, y):
-    """Returns [loss, each of METRICS] at w, means over the rows (x, y)."""
-    # The chief's state goes to the ps first, so that the checkpoint has what is tested.
-    with tf.control_dependencies(map(tf.assign, state, local_state)):
-        parameters = unpack(model, [tf.check_numerics(v, "w") for v in w])
-    outputs, _ = model.stateless_call(parameters, local_state, x.read_value(), training=False)
-    functions = [loss] + [function for _, function in METRICS.values()]
-    return [tf.reduce_mean(function(y.read_value(), outputs)) for function in functions]
+def evaluation(model, x, y, ps=None):
+    """Returns a function of w: [loss, each of METRICS], means over the rows (x, y).
+
+    ps: for a model that asks it for more than w.
+    """
+
+    @tf.function(autograph=False)
+    def evaluate(w):
+        parameters = unpack(model, tf.debugging.check_numerics(w, "w"))
+        state = model.non_trainable_variables
+        outputs, _ = model.stateless_call(parameters, state, x, training=False)
+        functions = [loss] + [function for _, function in METRICS.values()]
+        return [tf.reduce_mean(function(y, outputs)) for function in functions]
+
+    return evaluate
 
 
-# region: metrics
+# region: facts
 # A line of metrics-<task>.csv is a push: global_step counts it, loss is that of its last
 # mini-batch, bytes are those pulled and pushed, and wait_seconds pass from the gradient to its
 # arrival. Or it is a test: its end, its begin, global_step, and TEST. Times are seconds since 1970.
@@ -457,35 +853,25 @@ for name, (better, function) in METRICS.items():
     TEST[f"test_{name}"] = better
 
 
-def push_row(update, step, flags):
-    """Returns the columns PUSH as one float64 tensor: to fetch one costs less than to fetch nine.
-
-    Of an update, pulled and pushed are lists of vectors, version and ticket the counts of updates
-    at the pull and before the push, and push is the op that pushes.
-    """
-    with tf.control_dependencies([update.push]), tf.device(step.device):
-        ticket = tf.identity(update.ticket)  # one message: the push has arrived, and its number
-    ticket = tf.identity(ticket)  # here: what follows it needs no second message
-    times = []
-    for tensors in update.pulled, update.pushed, [ticket]:  # in a tf.function they come in turn
-        with tf.control_dependencies(tensors):
-            times += [tf.timestamp()]
-    pulled, ready, pushed = times
-    local_steps = getattr(update, "local_steps", getattr(flags, "local_steps", 1))
-    size = sum(tf.size(t, out_type=tf.int64) * t.dtype.size for t in update.pulled + update.pushed)
-    row = [pushed, pulled, ticket + 1, local_steps, local_steps * flags.batch_size, update.loss]
-    row += [ticket - update.version, size, pushed - ready]
+def push_row(pull_time, version, loss, reply, flags):
+    """Returns the columns PUSH as one float64 tensor."""
+    local_steps = reply.local_steps
+    if local_steps is None:
+        local_steps = getattr(flags, "local_steps", 1)
+    if reply.pull:  # that of this update, if it has made one
+        pull_time, version = reply.pull.arrived, reply.pull.version
+    row = [reply.arrived, pull_time, reply.ticket + 1, local_steps, local_steps * flags.batch_size]
+    row += [loss, reply.ticket - version, reply.bytes, reply.arrived - reply.ready]
     return tf.stack([tf.cast(column, "float64") for column in row])
 
 
 class Metrics:
     """What a task leaves in OUTPUT_DIR: metrics-<task>.csv; the chief also flags.json."""
 
-    def __init__(self, task, workers, parameters, flags, ps=0):
+    def __init__(self, cluster, model, flags):
         """Raises ValueError if OUTPUT_DIR is no good name, or has another model's checkpoint."""
-        self.directory = folder = os.path.abspath(os.getenv("OUTPUT_DIR") or "output")
-        self.is_chief = task == workers[0]
-        self.flags = flags
+        self.folder = folder = cluster.folder
+        self.is_chief, self.flags = cluster.rank == 0, flags
         self.step = self.shown = 0
         if set("*?[\\") & set(folder):  # patterns: it would find no checkpoint
             raise ValueError(f"OUTPUT_DIR must have none of the signs *?[\\: {folder}")
@@ -498,23 +884,27 @@ class Metrics:
                 raise
             except OSError:  # the file system has no locks
                 pass
+            sizes, has_flags = sizes_of(model), os.path.exists(f"{folder}/flags.json")
+            known = read_sizes(folder) if has_flags else None
+            if tf.train.latest_checkpoint(folder) and known != sizes:
+                raise ValueError(f"{folder} has a checkpoint of another model")
             facts = {
                 "example": __doc__.split(":")[0],
                 "script": __file__,
-                "tasks": ["%s-%d" % worker for worker in workers],
-                "ps": ps,
+                "tasks": ["%s-%d" % worker for worker in cluster.workers],
+                "ps": len(cluster.ps),
                 "metrics": TEST,
-                "variables": [[v.path, list(v.shape)] for v in parameters],
+                "variables": [[v.path, list(v.shape)] for v in model.trainable_variables],
+                "sizes": sizes,
                 "arguments": vars(flags),
                 "versions": {"tensorflow": tf.__version__},
             }
-            if tf.train.latest_checkpoint(folder):
-                if json.load(open(f"{folder}/flags.json")).get("variables") != facts["variables"]:
-                    raise ValueError(f"{folder} has a checkpoint of another model")
-            with open(f"{folder}/flags.json", "w") as file:
-                json.dump(facts, file, indent=2)
+            replace_file(f"{folder}/flags.json", json.dumps(facts, indent=2))
+
+    def begin(self, job, index):
+        """Begins the file of this task."""
         # Line by line, so that even kill -9 loses none; it costs microseconds.
-        self.file = open(f"{folder}/metrics-{task[0]}-{task[1]}.csv", "a", 1)
+        self.file = open(f"{self.folder}/metrics-{job}-{index}.csv", "a", 1)
         # The line before a restart may have been cut short.
         print("# restart" if self.file.tell() else f"{PUSH},{','.join(TEST)}", file=self.file)
 
@@ -591,33 +981,27 @@ def remove_all_but(folder, checkpoint):
             os.remove(f"{folder}/{name}")
 
 
+def restored(model, checkpoint):
+    """Gives the model the state that a checkpoint has, and returns w."""
+    reader = tf.train.load_checkpoint(checkpoint)
+    for i, v in enumerate(model.non_trainable_variables):
+        v.assign(np.reshape(reader.get_tensor(f"state_{i}"), v.shape))
+    return tf.constant(reader.get_tensor("w"))
+
+
 def export(model, checkpoint, directory):
     """Writes the model with the values of a checkpoint as a SavedModel."""
-    reader = tf.train.load_checkpoint(checkpoint)
-    for v, value in zip(model.trainable_variables, unpack(model, [reader.get_tensor("w")])):
+    for v, value in zip(model.trainable_variables, unpack(model, restored(model, checkpoint))):
         v.assign(value)
-    for i, v in enumerate(model.non_trainable_variables):
-        v.assign(reader.get_tensor(f"state_{i}"))
     path = f"{directory}/saved_model"
     model.export(path, verbose=False)
     print(f"exported {checkpoint} to {path}", flush=True)
 
 
-# region: prepare
-def prepare(session, saver, metrics):
-    """Returns when the model is on the ps: if it is not, the chief makes or restores it."""
-    missing = tf.size(tf.report_uninitialized_variables(tf.global_variables()))
-    if metrics.is_chief and session.run(missing):
-        if checkpoint := tf.train.latest_checkpoint(metrics.directory):
-            saver.restore(session, checkpoint)
-        else:
-            session.run(tf.global_variables_initializer())
-    wait_until(lambda: not session.run(missing), REQUIRED_WAIT_SECONDS, "the chief made no model")
-    session.run(tf.local_variables_initializer())
-
-
-# region: stoppable_session
-STOPPED = 2**40  # added to the step, it ends training early: no update is left to take
+# region: train_until_stopped
+MORE_FLAGS += [("updates-per-call", 10, "updates in one call; take 1 where one takes seconds")]
+LOSSES = 5  # after so many without an update between them, an error is no loss of a ps
+STOPPED = 2**40  # added to the count of updates, it ends training early: none is left to take
 
 
 def last_update(directory, flags):
@@ -628,64 +1012,110 @@ def last_update(directory, flags):
     return flags.steps
 
 
-def train_until_stopped(cluster, server, initial, step, update, start_reading, save_state, flags):
-    """Updates w until all updates are made, or a file `stop` appears; the chief also saves it."""
-    n, servers = len(cluster.workers), range(len(cluster.ps))
-    row = push_row(update, step, flags)
-    metrics = Metrics(cluster.task, cluster.workers, initial, flags, len(servers))
-    stop_file = f"{metrics.directory}/stop"
-    saver = tf.train.Saver(sharded=len(servers) > 1, save_relative_paths=True)
-    start, started = barrier("start", cluster.rank)
-    finish, finished = zip(*[barrier("done", cluster.rank, i) for i in servers])
-    stop, undo_stop = step.assign_add(STOPPED), step.assign_sub(STOPPED)
+def train_until_stopped(cluster, model, data, update, flags):
+    """Updates w until all updates are made, or a file `stop` appears; the chief also saves it.
 
-    def save(session):
-        session.run(save_state)
-        saver.save(session, f"{metrics.directory}/model.ckpt", step, write_meta_graph=False)
+    Worker k of n reads every n-th of the files.
+    """
+    metrics, k, n = Metrics(cluster, model, flags), cluster.rank, len(cluster.workers)
+    ps, stop_file = Ps(cluster, sizes_of(model)), f"{cluster.folder}/stop"
+    first_values = vectors_of(model) if metrics.is_chief else None
+    metrics.begin(*cluster.task)
 
-    def make_updates(session):
-        update_w = session.make_callable(row)
-        metrics.push(update_w())  # the first call sets up the graph everywhere
-        session.run(start)
-        wait_until(lambda: session.run(started) >= n, OPTIONAL_WAIT_SECONDS)
-        saved = metrics.step
-        while True:
-            metrics.push(update_w())
+    @tf.function(autograph=False)
+    def pull():
+        reply = ps.pull()
+        return reply.arrived, reply.version, reply.w
+
+    def updates_of(rows):
+        """Returns a function that makes some updates with the next mini-batches of an iterator."""
+        gradient = gradients_of_files(model, rows)
+
+        @tf.function(autograph=False)
+        def updates(i, *pulled):
+            def one(i, pull_time, version, w_k):
+                loss, reply = update(ps, version, w_k, gradient, flags)
+                row = push_row(pull_time, version, loss, reply, flags)
+                tf.numpy_function(metrics.push, [row], [])
+                return i + 1, reply.arrived, reply.version, reply.w
+
+            def is_due(i, _, version, w_k):
+                return (i < flags.updates_per_call) & (version < flags.steps)
+
+            return tf.while_loop(is_due, one, [i, *pulled], parallel_iterations=1)[1:]
+
+        return updates
+
+    def take_state():
+        for i, v in enumerate(model.non_trainable_variables):
+            value = np.reshape(ps.get_values(f"state_{i}"), v.shape)
+            # The seeds differ, so that no two workers drop the same units.
+            v.assign(value + k if v.name == "seed_generator_state" else value)
+
+    def save():
+        ps.set_values(state_of(model))
+        ps.save(metrics.step)
+
+    def wait_for_others(what, missing):
+        wait_until(lambda: ps.report(what) <= missing, OPTIONAL_WAIT_SECONDS)
+
+    def make_updates(is_first):
+        (place,) = ps.ask("place", ps.parts["w"][-1]).get_value()
+        files = data.files[k::n]
+        rows = iter(mini_batches(files, data.shape, place, flags))
+        updates = updates_of(rows)
+        pulled = pull()
+        if is_first:  # one update: it traces the graph, before the common start
+            pulled = updates(np.int32(flags.updates_per_call - 1), *pulled)
+        ps.report("start", k)
+        if is_first:
+            wait_for_others("start", 0)
+        saved = int(pulled[1])
+        while pulled[1] < flags.steps:
+            pulled = updates(np.int32(0), *pulled)
             if metrics.is_chief and metrics.step >= saved + flags.checkpoint_steps:
-                save(session)
+                save()
                 saved = metrics.step
             if metrics.is_chief and os.path.exists(stop_file):
-                session.run(stop)  # the next update of each worker is one too many
+                ps.ask_first("stop")  # the next update of each worker is one too many
 
-    def save_the_last(session):
+    def save_the_last():
         """Saves w with the number of updates that the workers have made, also at an early end."""
-        wait_until(lambda: session.run(finished[0]) >= n - 1, OPTIONAL_WAIT_SECONDS)
-        stopped = session.run(step) >= STOPPED
-        if stopped:
-            session.run(undo_stop)
-        save(session)
-        if stopped:
+        wait_for_others("done", 1)
+        _, version, _ = pull()
+        metrics.step = int(version) % STOPPED
+        if version >= STOPPED:
+            ps.ask_first("undo_stop")
+        save()
+        if version >= STOPPED:
             with open(stop_file, "w") as file:
-                file.write(str(session.run(step)))
-            session.run(stop)  # for a worker that comes back later
+                file.write(str(metrics.step))
+            ps.ask_first("stop")  # for a worker that comes back later
 
+    def go_on(is_first):
+        ps.join(first_values)
+        take_state()
+        with contextlib.suppress(tf.errors.OutOfRangeError):  # every update is taken
+            make_updates(is_first)
+        ps.report("start", k)  # if every update was taken before its first call
+        if metrics.is_chief:
+            save_the_last()
+        for i in range(len(cluster.ps)):
+            ps.report("done", k, i)
+
+    losses, lost_at = 0, None
     while True:
-        for address in cluster.ps:
-            wait_for_ps(address)
-        session = tf.Session(server.target, config=cluster.config)
         try:
-            prepare(session, saver, metrics)
-            session.run(start_reading)
-            with contextlib.suppress(tf.errors.OutOfRangeError):  # every update is taken
-                make_updates(session)
-            if metrics.is_chief:
-                save_the_last(session)
-            session.run(finish)
-            return print("done, the output is in", metrics.directory)
-        except (tf.errors.AbortedError, tf.errors.UnavailableError, tf.errors.CancelledError):
+            go_on(is_first=lost_at is None)
+            print("done, the output is in", cluster.folder)
+            return
+        except tf.errors.OpError as error:
+            losses = losses + 1 if lost_at == metrics.step else 1
+            lost_at = metrics.step
+            begins_anew = OTHER_AGE in error.message or "is not registered" in error.message
+            if losses > LOSSES or not (isinstance(error, LOST) or begins_anew):
+                raise
             print("a ps was lost: training goes on from the last checkpoint", flush=True)
-            # Closing a session waits for the lost ps, up to 30 s.
-            threading.Thread(target=session.close, daemon=True).start()
 
 
 if __name__ == "__main__":

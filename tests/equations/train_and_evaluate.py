@@ -6,8 +6,21 @@ from common.references import HogWild
 REFERENCE = HogWild
 FLAGS = {}
 PROBLEM = problem.records
-NOW = "[v.read_value() for v in w]"
 MISTAKES = {
-    "parameters": {"the gradient is not at the pulled w": [("gradient(w_k)", f"gradient({NOW})")]}
+    "parameters": {
+        "the gradient is not at the pulled w": [
+            ("gradient(w_k)", "gradient(tf.cond(version > 0, lambda: ps.pull().w, lambda: w_k))")
+        ],
+        "the rate counts twice": [("flags.learning_rate * g", "flags.learning_rate**2 * g")],
+        "the push adds": [("w.assign_sub(delta)", "w.assign_add(delta)")],
+        "the push leaves out a part": [
+            ("w.assign_sub(delta)", "w.assign_sub(delta * float(step.is_first))")
+        ],
+    },
+    "steps": {
+        "two pushes have one ticket": [
+            ("limit=self.steps, T=tf.int64)", "limit=self.steps, T=tf.int64) // 2 * 2")
+        ],
+    },
 }
-NOT_RUN = ["the gradient is not at the pulled w"]  # a run needs the files of write_records.py
+NOT_RUN = [name for named in MISTAKES.values() for name in named]  # they need files
