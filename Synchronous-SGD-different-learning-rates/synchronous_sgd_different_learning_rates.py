@@ -197,7 +197,10 @@ def steps_together(w, step, n, N, move):
     def wait(version, ticket):
         queue = tf.queue.FIFOQueue.from_list(tf.cast(step.worker, tf.int32), tokens)
         (token,) = tf.while_loop(lambda t: t <= version, lambda _: [queue.dequeue()], [ticket])
-        with tf.control_dependencies([queue.enqueue(token)]):
+        goes_on = tf.debugging.Assert(token < END_OF_WAIT, [OTHER_AGE])
+        with tf.control_dependencies([goes_on]):
+            put_back = queue.enqueue(token)
+        with tf.control_dependencies([put_back]):
             return tf.identity(token)
 
     # Another part makes the step that the first part has decided, when it first hears of it.
@@ -388,6 +391,7 @@ def layout(sizes, ps):
 
 # region: serve
 OTHER_AGE, HEADER = "the ps has another age", tf.TensorSpec([None], tf.int64)
+END_OF_WAIT = 2**62  # in a queue, it ends the wait of a call with an error
 
 
 class Clock:
@@ -407,7 +411,7 @@ class Clock:
         return self.variable.read_value() if self.is_first else self.version
 
     def queue(self):
-        """Returns a new queue of counts. A call that waits at it ends when the ps ends."""
+        """Returns a new queue of counts, for calls that wait; a ps ends a wait by END_OF_WAIT."""
         self.queues.append(tf.queue.FIFOQueue(-1, tf.int64, [[]]))
         return self.queues[-1]
 
@@ -479,6 +483,8 @@ def functions_for_all(age, next_age, sizes, ranks):
     """Returns {name: function} of what no part has for itself. ranks: {what: those who report}."""
 
     def missing(what, rank):
+        if what == b"lost":  # the chief may wait for a worker that waits for the chief
+            end_waits(1)
         if rank >= 0:
             ranks[what.decode()].add(int(rank))
             ranks["joined"].add(int(rank))
@@ -518,6 +524,12 @@ def functions_of_parts(cluster, server, age, sizes, flags):
     return functions | {"save": answering(save, [COUNT], age)}
 
 
+def end_waits(calls):
+    """Ends the waits of so many calls at each queue of this process."""
+    for queue in Clock.queues:
+        queue.enqueue_many([[END_OF_WAIT] * calls])
+
+
 def serve(cluster, server, flags):
     """Serves this ps's parts until all workers are done, or 5 minutes after the first is.
 
@@ -528,7 +540,8 @@ def serve(cluster, server, flags):
     address = os.getenv("PS_ADDRESS") or cluster.ps[cluster.index]
     check_address(address)
     age, next_age = (tf.Variable(0, dtype=tf.int64) for _ in range(2))
-    ranks = {"joined": set(range(len(cluster.workers))), "start": set(), "done": set()}
+    ranks = {what: set() for what in ("start", "done", "lost")}
+    ranks["joined"] = set(range(len(cluster.workers)))
     while True:
         sizes = read_sizes(cluster.folder) if age != 0 else None
         functions = functions_for_all(age, next_age, sizes, ranks)
@@ -542,8 +555,8 @@ def serve(cluster, server, flags):
             lambda: ranks["done"] >= ranks["joined"] or next_age != age, 10 * OPTIONAL_WAIT_SECONDS
         )
         time.sleep(0.2)  # the last reply is on its way
-        while Clock.queues:  # the port stays open while a call waits
-            Clock.queues.pop().close()
+        end_waits(1000)  # also of calls that are on their way: the port stays open while one waits
+        Clock.queues.clear()
         del listening
         if next_age == age:
             break
@@ -999,8 +1012,6 @@ def train(cluster, model, data, update, flags, seconds=REQUIRED_WAIT_SECONDS):
                 if metrics.is_chief and metrics.step >= saved + flags.checkpoint_steps:
                     test_and_save()
                     saved, pulled = metrics.step, pull_anew(pulled)
-        if pull()[1] < flags.steps:  # a queue was closed instead
-            raise tf.errors.UnavailableError(None, None, "a ps begins anew")
         ps.report("start", k)  # if every update was taken before its first call
         if metrics.is_chief:
             wait_for_others("done", 1)
@@ -1021,6 +1032,9 @@ def train(cluster, model, data, update, flags, seconds=REQUIRED_WAIT_SECONDS):
             if losses > LOSSES or not (isinstance(error, LOST) or begins_anew):
                 raise
             print("a ps was lost: training goes on from the last checkpoint", flush=True)
+            for i in range(len(cluster.ps)):
+                with contextlib.suppress(LOST):
+                    ps.report("lost", k, i)
 
 
 if __name__ == "__main__":

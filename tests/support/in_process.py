@@ -211,8 +211,8 @@ class Workers:
         return self
 
     def __exit__(self, *_):
-        for queue in self.script.Clock.queues:  # in which threads may wait
-            queue.close()
+        if hasattr(self.script, "end_waits"):  # of threads
+            self.script.end_waits(9)
         keras.backend.clear_session()
 
     def __iter__(self):
