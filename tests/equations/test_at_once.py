@@ -26,8 +26,6 @@ ASYNCHRONOUS = [
     for script in equations.compared(equations.INTERLEAVED)
     if equations.of(script).WORKERS > 1
 ]
-SYNCHRONOUS = equations.compared(equations.TOGETHER)
-SYNC = examples.main_script("Synchronous-SGD")
 COORDINATED = examples.main_script("Parameter-Server-Strategy")
 GATED = re.compile(
     "Assign|Resource(Apply|SparseApply|Scatter|StridedSliceAssign|CountUpTo)|CountUpTo|Scatter"
@@ -232,41 +230,6 @@ def meet(script, folder, text=None):
         check_over(workers)
 
 
-def meet_together(script, text=None, n=2, **more):
-    """The same of reports for a synchronous step, which is made once, by all or by N of them."""
-    file = equations.of(script)
-    flags, N = {**file.FLAGS, **more}, n - more.get("backup_workers", 0)
-    all_steps = {**flags, "steps": 99}
-    interleaved.forget()
-    with gated(script, n, all_steps, text=text) as (workers, gates):
-        gradient = problem.gradient_on_digits(n)
-        expected = file.REFERENCE(workers.parameters(), n, gradient, problem.LR, **flags)
-        step = next(v for v in workers.workers[0].globals if v.op.name == "global_step")
-        ways, made = [None], 0
-        while ways:
-            way, where = ways.pop(), f"held at gate {made}"
-            work = [lambda worker=worker: worker.push(seconds=10) for worker in workers]
-            try:
-                pushes, _ = gates.meet(way, work[0], work[1:])
-            except workers.workers[0].tf.errors.DeadlineExceededError:
-                raise AssertionError(f"steps: a worker waits for ever, {where}") from None
-            if not made:
-                # Ten steps: Adam moves a w whose gradient is 0 by what rounding leaves of it.
-                there = gates.of(workers.workers[0])
-                ways = there[:: -(-len(there) // 10)]
-                assert len(ways) >= 4
-            made += 1
-            took_part = [staleness == 0 for *_, staleness in pushes]
-            there = step_of(workers)
-            assert there == made, f"steps: {there} instead of {made}, {where}"
-            assert sum(took_part) == N, f"steps: {sum(took_part)} take part, {where}"
-            expected.together([k for k in range(n) if took_part[k]])
-            check_one_of(workers.values(), [expected.values()], where)
-        workers.workers[0].session.run(step.initializer, {step.initializer.inputs[1]: 98})
-        workers.together()
-        check_over(workers)
-
-
 def meet_in_closures(text=None):
     """The same of Parameter-Server-Strategy, whose updates are functions that a worker executes."""
     script, gates = examples.load(COORDINATED, text), Gates()
@@ -322,24 +285,6 @@ def test_two_pushes_that_meet_lose_nothing(script, tmp_path):
     meet(script, tmp_path)
 
 
-@pytest.mark.parametrize("script", core(SYNCHRONOUS, ["synchronous_sgd"]), ids=equations.ids)
-def test_reports_that_meet_make_one_step(script):
-    """Catches a step that is made twice, or never, because two reports count each other."""
-    meet_together(script)
-
-
-@pytest.mark.long
-def test_late_reports_that_meet_make_one_step():
-    """On a busy machine a worker may begin when the step is made already, and then has nobody to
-    make the next one with. So it waits for ever only where it does so three times."""
-    for attempt in range(3):
-        try:
-            return meet_together(SYNC, n=3, backup_workers=1)
-        except AssertionError as error:
-            if attempt == 2 or "waits for ever" not in str(error):
-                raise
-
-
 SUB = ("v.assign_sub(d)", "v.assign(v.read_value() - d)")
 TICKET = "        ticket = tf.count_up_to(step, flags.steps)  # its error ends the run\n"
 READ_TICKET = """        ticket = tf.identity(step.read_value())
@@ -374,7 +319,6 @@ SCATTER = "e.table.scatter_sub(tf.IndexedSlices(change, here))"
 ROWS = "e.table.scatter_update(tf.IndexedSlices(tf.gather(e.table, here) - change, here))"
 DELAYED = "Further-Algorithms/Async-Local-SGD"
 COMPENSATED = "Further-Algorithms/Delay-Compensation"
-REPORT = ("ticket = lock.execute(report)", "ticket = report()")
 # (an example, the comparison that fails): {the mistake: [(text, what replaces it)]}
 MISTAKES = {
     ("HogWild", "parameters"): {
@@ -411,18 +355,6 @@ MISTAKES = {
     ("DOWNPOUR", "(accumulators|parameters)"): {"h is read and then written": [(ADAGRAD, IN_TWO)]},
     ("Sparse-Embeddings", "parameters"): {"rows are read and then written": [(SCATTER, ROWS)]},
 }
-TOGETHER = {
-    ("SAGN", "steps"): {"no lock": [REPORT]},
-    ("Synchronous-SGD", "steps"): {
-        "no lock": [REPORT],
-        "a lock for each worker": [
-            (
-                'CriticalSection(shared_name="reports")',
-                'CriticalSection(shared_name="reports_%d" % time.monotonic_ns())',
-            )
-        ],
-    },
-}
 
 
 @pytest.mark.parametrize("folder, fails, changes", support.mistakes(MISTAKES, core=0))
@@ -430,10 +362,3 @@ def test_a_lost_push_is_caught(folder, fails, changes, tmp_path):
     script = examples.main_script(folder)
     with support.caught(fails):
         meet(script, tmp_path, examples.replaced(script, changes))
-
-
-@pytest.mark.parametrize("folder, fails, changes", support.mistakes(TOGETHER, core=1))
-def test_a_step_too_many_is_caught(folder, fails, changes):
-    script = examples.main_script(folder)
-    with support.caught(fails):
-        meet_together(script, examples.replaced(script, changes))

@@ -213,32 +213,6 @@ def test_a_state_that_does_not_reach_the_ps_is_caught():
         compare_state(examples.main_script("From-TensorFlow-1/HogWild-Sessions"), [(moves, "[]")])
 
 
-def compare_seeds(folder, changes=()):
-    """Asserts that each worker of Train-and-Evaluate draws masks of its own, once a mini-batch."""
-    script = examples.main_script("Operations/Train-and-Evaluate")
-    text = keeping(script, changes).replace("data.x_train.shape[1:]", "data.shape")
-    data, _ = problem.records(script, 2, folder)
-    with interleaved.Workers(script, 2, command_line({}), data, text) as workers:
-        for worker in workers:
-            worker.push()
-        states, (*_, first) = [state_of(worker)[0] for worker in workers], state_of(worker)[1]
-    rows = [digits_like()[0][k * BATCH : (k + 1) * BATCH] for k in (0, 1)]
-    due = [first.astype(int) + [k, k + 1] for k in (0, 1)]  # (seed, draws), both + the rank
-    compared = {
-        "seeds": ([seed.astype(int) for _, _, seed in states], due),
-        "moving means": ([mean for mean, *_ in states], [0.5 * x.mean(0) for x in rows]),
-    }
-    interleaved.check_apart(compared, 1e-5)
-
-
-def test_no_two_workers_that_read_files_draw_the_same_masks(tmp_path):
-    compare_seeds(tmp_path)
-    with support.caught("seeds"):
-        compare_seeds(
-            tmp_path, [("copy_of_state(model, state, k)", "copy_of_state(model, state, 0)")]
-        )
-
-
 @pytest.mark.parametrize("script, fails, changes", equations.mistakes(SCRIPTS, core=3))
 def test_a_mistake_is_caught(script, fails, changes, tmp_path):
     text = examples.replaced(script, changes)
