@@ -246,7 +246,7 @@ def test_clock_and_update_of_dynsgd_are_one():
 
 
 MOVED = """            with tf.control_dependencies([ticket]):
-                rate = flags.learning_rate / (tau + 1)
+                rate = flags.learning_rate / (tau + 1)  # w <- w - rate * a, in place
                 moved = tf.raw_ops.ResourceApplyGradientDescent(
                     var=w.handle, alpha=rate, delta=a, use_locking=True
                 )
