@@ -62,9 +62,6 @@ def update(ps, version, own, gradient, flags):
     this worker's w_k and velocity; version: how many updates w had at the last push. gradient(w,
     number): the loss at w, and its gradient, on a mini-batch that number and worker choose.
     """
-    if flags.learning_rate * flags.rho >= 1:
-        raise ValueError("--learning-rate times --rho must be below 1, or w runs away")
-
     # AEASGD: the exchange, before any gradient is computed. The reply is w_k, moved by the force.
     w_k, v = own
     reply = ps.push(w_k)
@@ -134,18 +131,16 @@ METRICS = {"accuracy": ("max", keras.metrics.sparse_categorical_accuracy)}
 # endregion: problem
 
 
-# region: start
 def main():
     """Runs the task that TF_CONFIG names: a ps serves, a worker trains."""
     flags, cluster = parse_flags(), Cluster()
+    if flags.learning_rate * flags.rho >= 1:
+        raise ValueError("--learning-rate times --rho must be below 1, or w runs away")
     if cluster.job == "ps":  # it needs no data: worker 0 saves the first values of w for it
         return serve(cluster, server, flags)
     data = load_data(flags.dataset)
     keras.utils.set_random_seed(flags.seed)
     train(cluster, make_model(data), data, update, flags)
-
-
-# endregion: start
 
 
 # From here to the end: the same text in every example with a parameter server. --------------------

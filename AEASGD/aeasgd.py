@@ -33,7 +33,8 @@ COUNT, VECTOR = tf.TensorSpec([], tf.int64), tf.TensorSpec([None])  # the types 
 def server(w, step, flags):
     """Returns what a ps (parameter server) does with a part of w, and variables to save beside it.
 
-    w: this part's vector, a tf.Variable. step.take() counts an update, step.read() tells how many.
+    w: a tf.Variable, a vector with this part's numbers. step: counts all updates: read() returns
+    how many there were, take() counts one more. Workers call the functions by name.
     """
     alpha, lock = flags.learning_rate * flags.rho, tf.CriticalSection()
 
@@ -61,9 +62,6 @@ def update(ps, version, w_k, gradient, flags):
     this worker's own parameters; version: how many updates w had at the last push. gradient(w,
     number): the loss at w, and its gradient, on a mini-batch that number and worker choose.
     """
-    if flags.learning_rate * flags.rho >= 1:
-        raise ValueError("--learning-rate times --rho must be below 1, or w runs away")
-
     # AEASGD: the exchange, before any gradient is computed. The reply is w_k, moved by the force.
     reply = ps.push(w_k)
     with tf.control_dependencies([reply.w]):
@@ -131,18 +129,16 @@ METRICS = {"accuracy": ("max", keras.metrics.sparse_categorical_accuracy)}
 # endregion: problem
 
 
-# region: start
 def main():
     """Runs the task that TF_CONFIG names: a ps serves, a worker trains."""
     flags, cluster = parse_flags(), Cluster()
+    if flags.learning_rate * flags.rho >= 1:
+        raise ValueError("--learning-rate times --rho must be below 1, or w runs away")
     if cluster.job == "ps":  # it needs no data: worker 0 saves the first values of w for it
         return serve(cluster, server, flags)
     data = load_data(flags.dataset)
     keras.utils.set_random_seed(flags.seed)
     train(cluster, make_model(data), data, update, flags)
-
-
-# endregion: start
 
 
 # From here to the end: the same text in every example with a parameter server. --------------------

@@ -47,7 +47,7 @@ def server(w, step, flags):
             ticket = step.take()  # 0 for the first update; after --steps an error ends training
             tau = tf.cast(ticket - version, tf.float32)
             with tf.control_dependencies([ticket]):
-                rate = flags.learning_rate / (tau + 1)
+                rate = flags.learning_rate / (tau + 1)  # w <- w - rate * a, in place
                 moved = tf.raw_ops.ResourceApplyGradientDescent(
                     var=w.handle, alpha=rate, delta=a, use_locking=True
                 )

@@ -18,7 +18,7 @@ from common import drivers, pages
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 SCRIPT = pathlib.Path(__file__).with_name("parameter_server_strategy.py")
-COMMAND = f"{ROOT}/tfrun/bin/tfrun --chief --ps 1 --workers 2 --restarts 2 --timeout 120 --".split()
+FLAGS = "--chief --ps 1 --workers 2 --restarts 2 --timeout 120 --".split()
 
 
 def measure(directory, steps, closure_steps, seed):
@@ -27,7 +27,7 @@ def measure(directory, steps, closure_steps, seed):
     flags = ["--steps", steps, "--closure-steps", closure_steps, "--seed", seed]
     with open(directory / "output.txt", "w") as output:
         run = subprocess.Popen(
-            [*COMMAND, SCRIPT, *map(str, flags)],
+            [ROOT / "tfrun" / "bin" / "tfrun", *FLAGS, SCRIPT, *map(str, flags)],
             stdout=output,
             stderr=subprocess.STDOUT,
             env={**os.environ, "OUTPUT_DIR": str(directory)},

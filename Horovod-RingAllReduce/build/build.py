@@ -180,6 +180,8 @@ def main():
         except OSError:
             say("this file system has no locks: start no other run of Horovod meanwhile")
         if not wheel.exists():
+            if " " in sys.prefix:  # its flags for the compiler would be cut there
+                fail(f"Horovod cannot be built where a path has a space: {sys.prefix}")
             compiler()
             say("building Horovod for TensorFlow %s: once, about 4 minutes on 2 cores" % label[2:])
             began, folder = time.time(), wheels / "building"

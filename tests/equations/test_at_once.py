@@ -93,7 +93,8 @@ class Gates:
     def wait(self, condition):
         """Returns when condition() is true, or when nobody passes a gate any more."""
         count, quiet_since = None, time.monotonic()
-        while not condition() and time.monotonic() < quiet_since + QUIET:
+        quiet = support.patience(QUIET)
+        while not condition() and time.monotonic() < quiet_since + quiet:
             if count != len(self.passed):
                 count, quiet_since = len(self.passed), time.monotonic()
             time.sleep(0.002)

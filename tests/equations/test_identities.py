@@ -246,7 +246,7 @@ def test_clock_and_update_of_dynsgd_are_one():
 
 
 MOVED = """            with tf.control_dependencies([ticket]):
-                rate = flags.learning_rate / (tau + 1)
+                rate = flags.learning_rate / (tau + 1)  # w <- w - rate * a, in place
                 moved = tf.raw_ops.ResourceApplyGradientDescent(
                     var=w.handle, alpha=rate, delta=a, use_locking=True
                 )
@@ -281,10 +281,10 @@ OUTSIDE = {
         "a pull takes no lock": [
             ("lambda: lock.execute(read)", "read"),
             (
-                "            with tf.control_dependencies([ticket]):\n                moved",
+                "            with tf.control_dependencies([ticket]):\n                rate",
                 "            late = tf.numpy_function(lambda x: time.sleep(0.002) or x, [ticket], "
                 "tf.int64)\n"
-                "            with tf.control_dependencies([late]):\n                moved",
+                "            with tf.control_dependencies([late]):\n                rate",
             ),
             (
                 "        return step.read(), w.read_value()",

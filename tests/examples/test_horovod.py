@@ -418,6 +418,15 @@ def test_a_build_without_a_compiler(elsewhere):
     assert re.fullmatch(r"set-up failed: .* needs a C\+\+17 compiler; .*\n", done.stderr)
 
 
+def test_a_build_in_a_folder_with_a_space(elsewhere, tmp_path):
+    """Catches a build that compiles for a minute before the compiler finds half a path."""
+    (tmp_path / "a folder").symlink_to(sys.prefix)
+    python = tmp_path / "a folder" / "bin" / "python"
+    done = support.finished(python, BUILD, env=elsewhere)
+    assert done.returncode == 1
+    assert re.fullmatch(r"set-up failed: .* where a path has a space: .*/a folder\n", done.stderr)
+
+
 def test_an_interrupted_build_leaves_nothing_half_made(elsewhere, tmp_path):
     """Killed while pip waits for a server that does not answer: no wheel, and no process."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
