@@ -13,7 +13,6 @@ Run:           bash run_embeddings.sh
 
 import argparse
 import collections
-import contextlib
 import fcntl
 import json
 import os
@@ -23,42 +22,44 @@ import time
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before the import, or its notes come first
 os.environ.update(KERAS_BACKEND="tensorflow", grpc_proxy="")  # whatever the machine has set
 import horovod.tensorflow as hvd
+import keras
 import numpy as np
-import tensorflow.compat.v1 as tf
-
-tf.logging.set_verbosity(tf.logging.ERROR)
+import tensorflow as tf
 
 Update = collections.namedtuple("Update", "pulled loss pushed version ticket push")  # see push_row
 Table = collections.namedtuple("Table", "path shape")  # of a variable
 
 
 def algorithm(w, step, batch_loss, flags):
-    """Builds one step of one rank; all ranks make it together.
+    """Makes one step of one rank; all ranks make it together.
 
     w: the tables, this rank's own copy. step: its counter of steps.
-    batch_loss(w, number): the rows of w that mini-batch `number` needs, and the scalar loss there.
+    batch_loss(w, number): the scalar loss at w on mini-batch `number`.
     """
-    # The ticket comes first: when none is left, all ranks stop before the all-gather.
-    ticket = tf.count_up_to(step, flags.steps)  # its error ends the run
-    _, loss = batch_loss(w, ticket)
+    version = step.read_value()
+    with tf.GradientTape() as tape:
+        loss = batch_loss(w, version)
 
     # Each gradient is an IndexedSlices: the numbers of the rows, and the values of each.
-    g = tf.gradients(loss, w)
-
-    # Horovod: 1. scale the rate: n ranks together have a mini-batch n times as large.
-    optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate * hvd.size())
-
-    # Horovod: 2. wrap the optimizer. For an IndexedSlices it gathers the rows and values of all
-    # ranks. With sparse_as_dense it makes whole tables first, and all-reduces those.
-    optimizer = hvd.DistributedOptimizer(optimizer, sparse_as_dense=bool(flags.dense))
-    mean = optimizer.compute_gradients(loss, w)
-    with tf.control_dependencies([tf.identity(d) for d, _ in mean]):
-        push = optimizer.apply_gradients(mean)
+    g = tape.gradient(loss, w)
     if flags.dense:
-        pushed = [tf.convert_to_tensor(d) for d in g]
-    else:
-        pushed = [d.values for d in g] + [d.indices for d in g]
-    return Update([], loss, pushed, ticket, ticket, push)
+        g = [tf.convert_to_tensor(d) for d in g]  # a whole table, of which most rows are 0
+
+    # Horovod: 1. average the gradients of all ranks. Of an IndexedSlices it gathers the rows and
+    # values of all ranks; whole tables go around a ring.
+    mean = [hvd.allreduce(d) for d in g]
+
+    # Horovod: 2. scale the rate: n ranks together have a mini-batch n times as large.
+    rate = flags.learning_rate * hvd.size()
+    for table, d in zip(w, mean):
+        if flags.dense:
+            table.assign_sub(rate * d)
+        else:
+            table.scatter_sub(tf.IndexedSlices(rate * d.values, d.indices))
+    step.assign_add(1)
+    pushed = g if flags.dense else [d.values for d in g] + [d.indices for d in g]
+    arrived = tf.group(*tf.nest.flatten(mean, expand_composites=True))
+    return Update([], loss, pushed, version, version, arrived)
 
 
 STEPS, BATCH_SIZE, LEARNING_RATE = 2000, 256, 10.0  # the defaults; n ranks step with n * lr
@@ -66,6 +67,7 @@ MORE_FLAGS = [  # (name, default, help) of the flags that only this example has
     ("dimensions", 32, "numbers in the vector of a word"),
     ("noise-words", 64, "words drawn at random for a batch"),
     ("dense", 0, "1: send whole tables, by all-reduce"),
+    ("steps-per-call", 10, "steps in one call of the graph"),
 ]
 
 
@@ -109,15 +111,11 @@ def load_data(name):
     return Data(vocabulary, train, test, train[random.randint(len(train), size=len(test)), 1])
 
 
-def parameters(get_variable, words, dimensions, parts):
-    """Makes tables [words, dimensions] of words and of neighbours; row r is in part r % parts."""
-    made = []
-    for name, low in ("words", -0.5 / dimensions), ("neighbours", 0):
-        for part in range(parts):
-            start = tf.random_uniform_initializer(low, -low, seed=part)
-            shape = [len(range(part, words, parts)), dimensions]
-            made.append(get_variable(f"{name}_{part}", shape, initializer=start))
-    return made
+def make_tables(words, dimensions):
+    """Makes the table of words and that of neighbours, both [words, dimensions]."""
+    most = 0.5 / dimensions
+    start = tf.random.uniform([words, dimensions], -most, most)
+    return [tf.Variable(start, name="words"), tf.Variable(tf.zeros_like(start), name="neighbours")]
 
 
 def loss(true, noise):
@@ -129,14 +127,23 @@ def loss(true, noise):
 
 
 def build(data, flags):
-    """Builds the graph: the step counter, the tables, one step, the test."""
-    # Each rank draws its own first w, as it would without a seed; step 6 replaces it.
-    tf.set_random_seed(flags.seed + hvd.rank())
-    step = tf.train.get_or_create_global_step()
-    w = parameters(tf.get_variable, len(data.vocabulary), flags.dimensions, parts=1)
-    batch_loss = batches(data, flags, hvd.rank(), hvd.size())
-    tables = [Table(v.op.name, v.shape) for v in w]
-    return tables, step, algorithm(w, step, batch_loss, flags), evaluation(w, data)
+    """Makes what a checkpoint holds, and functions that make steps and test the tables."""
+    k, n = hvd.rank(), hvd.size()
+    step = tf.Variable(0, dtype=tf.int64)
+    w = make_tables(len(data.vocabulary), flags.dimensions)
+    batch_loss = batches(tf.constant(data.train[k::n]), flags, k)  # rank k has every n-th pair
+    # A rank sends its rows to all others in an all-gather, and whole tables in a ring.
+    times_sent = 2 - 2 / n if flags.dense else n - 1
+
+    def one_step():
+        row = push_row(algorithm(w, step, batch_loss, flags), step, flags)
+        return row * [1, 1, 1, 1, 1, 1, 1, times_sent, 1]
+
+    @tf.function
+    def test():
+        return evaluation(w, data)
+
+    return {"step": step, "w": w}, many(one_step), test
 
 
 def main():
@@ -144,51 +151,61 @@ def main():
     flags = parse_flags()
     # Horovod: 3. connect to the other ranks; horovodrun has set each rank's number and address.
     hvd.init()
-    n, data = hvd.size(), load_data(flags.dataset)
-    # A rank sends its rows to all others in an all-gather, and whole tables in an all-reduce.
-    in_a_ring = 2 - 2 / n
-    with tf.Graph().as_default():
-        train(*build(data, flags), flags, in_a_ring if flags.dense else n - 1)
-    if hvd.rank() == 0 and n > 1:
-        sent = mean_bytes(("worker", 0))
-        tables = in_a_ring * 2 * len(data.vocabulary) * flags.dimensions * 4
-        sizes = f"{sent / 1e3:.0f} KB a step; whole tables by all-reduce are {tables / 1e3:.0f} KB"
-        print(f"Each rank sent {sizes}, {tables / sent:.1f} times as much", flush=True)
+    take_gpu()
+    data = load_data(flags.dataset)
+    # Each rank draws its own first w, as it would without a seed; step 6 replaces it.
+    keras.utils.set_random_seed(flags.seed + hvd.rank())
+    saved, make_steps, test = build(data, flags)
+    metrics = metrics_of_rank([Table(v.name, v.shape) for v in saved["w"]], flags)
+    train(make_steps, test, metrics, begin(saved, metrics), flags)
+    if metrics.is_chief and hvd.size() > 1:
+        show(data, flags)
 
 
 # region: ranks
-def train(variables, step, update, test, flags, times_sent):
-    """Makes steps until all are made; rank 0 also tests w, and saves it."""
-    ranks = [("worker", rank) for rank in range(hvd.size())]
-    metrics = Metrics(ranks[hvd.rank()], ranks, variables, flags)
-    row = push_row(update, step, flags) * [1, 1, 1, 1, 1, 1, 1, times_sent, 1]  # that are bytes
-    saver = tf.train.Saver(save_relative_paths=True)
+def take_gpu():
+    """Takes a GPU of its own, where there are some."""
     # Horovod: 4. of this machine's GPUs, rank k of this machine takes number k.
-    config = tf.ConfigProto()
-    config.gpu_options.visible_device_list = str(hvd.local_rank())
+    gpus = tf.config.list_physical_devices("GPU")
+    if gpus:
+        tf.config.set_visible_devices(gpus[hvd.local_rank()], "GPU")
 
-    def test_and_save():
-        metrics.test(time.time(), *session.run([step, *test]))
-        saver.save(session, f"{metrics.directory}/model.ckpt", step, write_meta_graph=False)
 
-    with tf.Session(config=config) as session:
-        session.run(tf.global_variables_initializer())
-        # Horovod: 5. rank 0 alone reads checkpoints, and writes them.
-        checkpoint = tf.train.latest_checkpoint(metrics.directory)
-        if metrics.is_chief and checkpoint:
-            saver.restore(session, checkpoint)
-        # Horovod: 6. all begin at rank 0's variables, be they its random start or its checkpoint.
-        session.run(hvd.broadcast_global_variables(0))
-        session.run(tf.local_variables_initializer())
-        with contextlib.suppress(tf.errors.OutOfRangeError):  # every step is made
-            while True:
-                metrics.push(session.run(row))
-                due = metrics.step % flags.checkpoint_steps == 0 and metrics.step < flags.steps
-                if metrics.is_chief and due:
-                    test_and_save()
-        if metrics.is_chief:
-            test_and_save()
-    print("done, the output is in", metrics.directory, flush=True)
+def metrics_of_rank(variables, flags):
+    """Opens this rank's metrics; rank 0 is the chief."""
+    ranks = [("worker", rank) for rank in range(hvd.size())]
+    return Metrics(ranks[hvd.rank()], ranks, variables, flags)
+
+
+def many(one_step):
+    """Returns a function of a count, which makes so many steps: their rows, [count, 9]."""
+
+    @tf.function
+    def make_steps(count):
+        rows = tf.TensorArray(tf.float64, count)
+        for i in tf.range(count):
+            rows = rows.write(i, one_step())
+        return rows.stack()
+
+    return make_steps
+
+
+def begin(saved, metrics):
+    """Gives all ranks the same values, and returns what writes checkpoints.
+
+    saved: {name: a variable or a list of them}, all that makes a step.
+    """
+    checkpoint = tf.train.Checkpoint(**saved)
+    manager = tf.train.CheckpointManager(
+        checkpoint, metrics.directory, 5, checkpoint_name="model.ckpt"
+    )
+    # Horovod: 5. rank 0 alone reads checkpoints, and writes them.
+    if metrics.is_chief and manager.latest_checkpoint:
+        checkpoint.restore(manager.latest_checkpoint).assert_existing_objects_matched()
+    # Horovod: 6. all begin at rank 0's variables, be they its random start or its checkpoint.
+    hvd.broadcast_variables(tf.nest.flatten(saved), root_rank=0)
+    metrics.step = int(saved["step"])
+    return manager
 
 
 # endregion: ranks
@@ -224,62 +241,47 @@ def parse_flags():
     return flags
 
 
-# region: variables
-def initial_value(value):
-    """Returns a value as a tensor. As a constant it would stand in the graph, which has a limit."""
-    tensor = tf.numpy_function(lambda: np.asarray_chkfinite(value), [], value.dtype)
-    return tf.ensure_shape(tensor, value.shape)
-
-
-def variables(get_variable, name, values):
-    """Makes variables with these first values: name_0, name_1, ..."""
-    return [get_variable(f"{name}_{i}", initializer=initial_value(v)) for i, v in enumerate(values)]
-
-
 # region: skip_gram
-def look_up(parts, words):
-    """Returns the rows of these words, each pulled once, and the row of each word."""
+def look_up(table, words):
+    """Returns the row of each word. Each row is looked up once, so its gradient is summed here."""
     once, place = tf.unique(words)
-    rows = tf.nn.embedding_lookup(parts, once, partition_strategy="mod")
-    return rows, tf.gather(rows, place)
+    return tf.gather(tf.gather(table, once), place)
 
 
-def batches(data, flags, rank, workers):
-    """Returns batch_loss(w, number) -> the rows of w that a mini-batch needs, and the loss.
+def batches(pairs, flags, rank):
+    """Returns batch_loss(w, number) -> the loss at w on mini-batch `number` of these pairs.
 
     The pairs of a batch depend on (seed, rank, number) only. Its noise words are the neighbours in
     other pairs: as frequent as neighbours are.
     """
-    pairs = variables(tf.get_local_variable, "pairs", [data.train[rank::workers]])[0]
     b, k = flags.batch_size, flags.noise_words
 
     def batch_loss(w, number):
         key = [flags.seed * 65536 + rank, number]  # of int64, as the number is
-        rows = tf.random.stateless_uniform([b + k], key, 0, pairs.shape[0], tf.int32)
-        drawn = tf.gather(pairs, rows)
-        words, word = look_up(w[: len(w) // 2], drawn[:b, 0])
-        neighbours, other = look_up(w[len(w) // 2 :], drawn[:, 1])
-        with tf.control_dependencies(tf.get_collection("written")):  # of the updates before
-            true = tf.reduce_sum(word * other[:b], axis=1)
-        return [words, neighbours], loss(true, tf.matmul(word, other[b:], transpose_b=True))
+        drawn = tf.gather(pairs, tf.random.stateless_uniform([b + k], key, 0, len(pairs), tf.int32))
+        word, other = look_up(w[0], drawn[:b, 0]), look_up(w[1], drawn[:, 1])
+        true = tf.reduce_sum(word * other[:b], axis=1)
+        return loss(true, tf.matmul(word, other[b:], transpose_b=True))
 
     return batch_loss
 
 
 def evaluation(w, data):
     """Returns [the loss, the share of test pairs that score above the word with its noise word]."""
-    pairs, noise = variables(tf.get_local_variable, "test_pairs", [data.test, data.noise])
-    _, word = look_up(w[: len(w) // 2], pairs[:, 0])
-    _, other = look_up(w[len(w) // 2 :], tf.concat([pairs[:, 1], noise], 0))
+    word = look_up(w[0], data.test[:, 0])
+    other = look_up(w[1], tf.concat([data.test[:, 1], data.noise], 0))
     true, false = tf.split(tf.reduce_sum(tf.concat([word, word], 0) * other, axis=1), 2)
     return [loss(true, false), tf.reduce_mean(tf.cast(true > false, tf.float32))]
 
 
-def mean_bytes(task):
-    """Returns the bytes of an update, the mean over those in the metrics of a task."""
-    path = os.path.join(os.getenv("OUTPUT_DIR") or "output", "metrics-%s-%d.csv" % task)
+def show(data, flags):
+    """Prints what a rank sent at each step, beside what it would have sent of whole tables."""
+    path = os.path.join(os.getenv("OUTPUT_DIR") or "output", "metrics-worker-0.csv")
     rows = np.genfromtxt(path, delimiter=",", names=True, invalid_raise=False)
-    return np.nanmean(rows["bytes"])
+    sent, n = np.nanmean(rows["bytes"]), hvd.size()
+    tables = (2 - 2 / n) * 2 * len(data.vocabulary) * flags.dimensions * 4
+    sizes = f"{sent / 1e3:.0f} KB a step; whole tables by all-reduce are {tables / 1e3:.0f} KB"
+    print(f"Each rank sent {sizes}, {tables / sent:.1f} times as much", flush=True)
 
 
 # region: metrics
@@ -373,6 +375,29 @@ class Metrics:
         self.step = step
         words = [f"  {name} {mean:.4g}" for name, mean in zip(TEST, means)]
         print(f"update {step} of {self.flags.steps}", *words, flush=True)
+
+
+# region: calls
+def train(make_steps, test, metrics, manager, flags):
+    """Makes steps until all are made; the chief also tests w, and saves it.
+
+    make_steps(count): makes that many, and returns the columns PUSH of each, [count, 9].
+    """
+
+    def test_and_save():
+        metrics.test(time.time(), metrics.step, *[mean.numpy() for mean in test()])
+        manager.save(checkpoint_number=metrics.step)
+
+    while metrics.step < flags.steps:
+        count = min(flags.steps - metrics.step, flags.steps_per_call)
+        for row in make_steps(tf.constant(count)).numpy():
+            metrics.push(row)
+        passed = metrics.step % flags.checkpoint_steps < count  # a number of steps to save at
+        if metrics.is_chief and passed and metrics.step < flags.steps:
+            test_and_save()
+    if metrics.is_chief:
+        test_and_save()
+    print("done, the output is in", metrics.directory, flush=True)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     each rank    g_k(w) on its own mini-batch; w is the same on all ranks
     all-reduce   mean = (g_1 + ... + g_n) / n, by a ring
-    each rank    w <- w - n * lr * mean, on its own copy of w
+    each rank    w <- w - n * lr * mean, on its own copy of w; or another optimizer's step
 
 Kind:          all-reduce
 Paper:         Sergeev, Del Balso 2018, Horovod (arXiv 1802.05799)
@@ -13,7 +13,6 @@ Run:           bash run.sh
 
 import argparse
 import collections
-import contextlib
 import fcntl
 import json
 import os
@@ -24,36 +23,40 @@ os.environ.update(KERAS_BACKEND="tensorflow", grpc_proxy="")  # whatever the mac
 import horovod.tensorflow as hvd
 import keras
 import numpy as np
-import tensorflow.compat.v1 as tf
-
-tf.logging.set_verbosity(tf.logging.ERROR)
+import tensorflow as tf
 
 Update = collections.namedtuple("Update", "pulled loss pushed version ticket push")  # see push_row
 
 
-def algorithm(w, step, gradient, flags):
-    """Builds one step of one rank; all ranks make it together.
+def algorithm(w, step, gradient, optimizer):
+    """Makes one step of one rank; all ranks make it together.
 
-    w: the variables of the model, this rank's own copy. step: its counter of steps.
-    gradient(w, number): the loss on mini-batch `number` at w, and its gradient, a list as w is.
+    w: all parameters, as one vector, this rank's own copy. step: its counter of steps.
+    gradient(w, number): the loss on mini-batch `number` at w, and its gradient, a vector like w.
     """
-    # The ticket comes first: when none is left, all ranks stop before the all-reduce.
-    ticket = tf.count_up_to(step, flags.steps)  # its error ends the run
-    loss, g = gradient(w, ticket)
+    version = step.read_value()
+    loss, g = gradient(w.read_value(), version)
 
-    # Horovod: 1. scale the rate: n ranks together have a mini-batch n times as large.
-    optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate * hvd.size())
+    # Horovod: 1. average the gradients of all ranks.
+    mean = hvd.allreduce(g)
 
-    # Horovod: 2. wrap the optimizer: it applies the mean of all ranks' gradients.
-    optimizer = hvd.DistributedOptimizer(optimizer)
-    mean = optimizer.compute_gradients(loss, w)
-    with tf.control_dependencies([d for d, _ in mean]):
-        push = optimizer.apply_gradients(mean)
-    return Update([], loss, g, ticket, ticket, push)
+    optimizer.apply([mean], [w])
+    step.assign_add(1)
+    return Update([], loss, [g], version, version, mean)
+
+
+def make_optimizer(flags):
+    """Makes an optimizer of Keras, as a program for one process would; but for the rate."""
+    # Horovod: 2. scale the rate: n ranks together have a mini-batch n times as large.
+    rate = flags.learning_rate * hvd.size()
+    return keras.optimizers.get({"class_name": flags.optimizer, "config": {"learning_rate": rate}})
 
 
 STEPS, BATCH_SIZE, LEARNING_RATE = 2000, 32, 0.05  # the defaults; n ranks step with n * lr
-MORE_FLAGS = []  # (name, default, help) of the flags that only this algorithm has
+MORE_FLAGS = [  # (name, default, help) of the flags that only this algorithm has
+    ("optimizer", "SGD", "the name of an optimizer of Keras, such as Adagrad"),
+    ("steps-per-call", 10, "steps in one call of the graph"),
+]
 
 
 # region: problem -- put your own data and model here
@@ -101,22 +104,28 @@ METRICS = {"accuracy": ("max", keras.metrics.sparse_categorical_accuracy)}
 
 
 def build(model, data, flags):
-    """Builds the graph: the step counter, one step, the test. Rank k has every n-th row."""
+    """Makes what a checkpoint holds, and functions that make steps and test w."""
     k, n = hvd.rank(), hvd.size()
-    step = tf.train.get_or_create_global_step()
-    w = variables(tf.get_variable, "w", model.trainable_variables)
-    state = variables(tf.get_variable, "state", model.non_trainable_variables)
-    local_state = []  # it begins as rank 0's
-    for v, original in zip(state, model.non_trainable_variables):
-        # The seeds are others, so that no two ranks drop the same units.
-        value = v + k if original.name == "seed_generator_state" else v.value()
-        local_state.append(tf.get_local_variable(f"own_{v.op.name}", initializer=value))
-    rows = data.x_train[k::n], data.y_train[k::n], data.x_test, data.y_test
-    x, y, x_test, y_test = variables(tf.get_local_variable, "rows", rows)
-    update = algorithm(w, step, gradients(model, local_state, x, y, flags, k), flags)
-    # What a checkpoint holds is the state of rank 0.
-    with tf.control_dependencies([v.assign(new) for v, new in zip(state, local_state)]):
-        return step, update, evaluation(model, w, local_state, x_test, y_test)
+    step = tf.Variable(0, dtype=tf.int64)
+    w = tf.Variable(tf.concat([tf.reshape(v.numpy(), [-1]) for v in model.trainable_variables], 0))
+    state = [tf.Variable(v, name=v.name) for v in model.non_trainable_variables]
+    optimizer = make_optimizer(flags)
+    optimizer.build([w])
+    rows = data.x_train[k::n], data.y_train[k::n], *data[2:]  # rank k has every n-th row
+    x, y, x_test, y_test = map(tf.Variable, map(np.asarray_chkfinite, rows))
+    gradient = gradients(model, state, x, y, flags, k)
+
+    def one_step():
+        row = push_row(algorithm(w, step, gradient, optimizer), step, flags)
+        # In a ring each byte of the gradient is sent 2 - 2 / n times.
+        return row * [1, 1, 1, 1, 1, 1, 1, 2 - 2 / n, 1]
+
+    @tf.function
+    def test():
+        return evaluation(model, w, state, x_test, y_test)
+
+    slots = [v.value for v in optimizer.variables]  # what it keeps for each number of w
+    return {"step": step, "w": w, "state": state, "optimizer": slots}, many(one_step), test
 
 
 def main():
@@ -124,48 +133,62 @@ def main():
     flags = parse_flags()
     # Horovod: 3. connect to the other ranks; horovodrun has set each rank's number and address.
     hvd.init()
+    take_gpu()
     data = load_data(flags.dataset)
     # Each rank draws its own first w, as it would without a seed; step 6 replaces it.
     keras.utils.set_random_seed(flags.seed + hvd.rank())
-    model = make_model(data)  # outside of the graph, where Keras makes its first values
-    with tf.Graph().as_default():
-        # In a ring each byte of the gradient is sent 2 - 2 / n times.
-        train(model.trainable_variables, *build(model, data, flags), flags, 2 - 2 / hvd.size())
+    model = make_model(data)
+    metrics = metrics_of_rank(model.trainable_variables, flags)
+    saved, make_steps, test = build(model, data, flags)
+    manager = begin(saved, metrics)
+    separate_masks(saved["state"], hvd.rank())
+    train(make_steps, test, metrics, manager, flags)
 
 
 # region: ranks
-def train(variables, step, update, test, flags, times_sent):
-    """Makes steps until all are made; rank 0 also tests w, and saves it."""
-    ranks = [("worker", rank) for rank in range(hvd.size())]
-    metrics = Metrics(ranks[hvd.rank()], ranks, variables, flags)
-    row = push_row(update, step, flags) * [1, 1, 1, 1, 1, 1, 1, times_sent, 1]  # that are bytes
-    saver = tf.train.Saver(save_relative_paths=True)
+def take_gpu():
+    """Takes a GPU of its own, where there are some."""
     # Horovod: 4. of this machine's GPUs, rank k of this machine takes number k.
-    config = tf.ConfigProto()
-    config.gpu_options.visible_device_list = str(hvd.local_rank())
+    gpus = tf.config.list_physical_devices("GPU")
+    if gpus:
+        tf.config.set_visible_devices(gpus[hvd.local_rank()], "GPU")
 
-    def test_and_save():
-        metrics.test(time.time(), *session.run([step, *test]))
-        saver.save(session, f"{metrics.directory}/model.ckpt", step, write_meta_graph=False)
 
-    with tf.Session(config=config) as session:
-        session.run(tf.global_variables_initializer())
-        # Horovod: 5. rank 0 alone reads checkpoints, and writes them.
-        checkpoint = tf.train.latest_checkpoint(metrics.directory)
-        if metrics.is_chief and checkpoint:
-            saver.restore(session, checkpoint)
-        # Horovod: 6. all begin at rank 0's variables, be they its random start or its checkpoint.
-        session.run(hvd.broadcast_global_variables(0))
-        session.run(tf.local_variables_initializer())
-        with contextlib.suppress(tf.errors.OutOfRangeError):  # every step is made
-            while True:
-                metrics.push(session.run(row))
-                due = metrics.step % flags.checkpoint_steps == 0 and metrics.step < flags.steps
-                if metrics.is_chief and due:
-                    test_and_save()
-        if metrics.is_chief:
-            test_and_save()
-    print("done, the output is in", metrics.directory, flush=True)
+def metrics_of_rank(variables, flags):
+    """Opens this rank's metrics; rank 0 is the chief."""
+    ranks = [("worker", rank) for rank in range(hvd.size())]
+    return Metrics(ranks[hvd.rank()], ranks, variables, flags)
+
+
+def many(one_step):
+    """Returns a function of a count, which makes so many steps: their rows, [count, 9]."""
+
+    @tf.function
+    def make_steps(count):
+        rows = tf.TensorArray(tf.float64, count)
+        for i in tf.range(count):
+            rows = rows.write(i, one_step())
+        return rows.stack()
+
+    return make_steps
+
+
+def begin(saved, metrics):
+    """Gives all ranks the same values, and returns what writes checkpoints.
+
+    saved: {name: a variable or a list of them}, all that makes a step.
+    """
+    checkpoint = tf.train.Checkpoint(**saved)
+    manager = tf.train.CheckpointManager(
+        checkpoint, metrics.directory, 5, checkpoint_name="model.ckpt"
+    )
+    # Horovod: 5. rank 0 alone reads checkpoints, and writes them.
+    if metrics.is_chief and manager.latest_checkpoint:
+        checkpoint.restore(manager.latest_checkpoint).assert_existing_objects_matched()
+    # Horovod: 6. all begin at rank 0's variables, be they its random start or its checkpoint.
+    hvd.broadcast_variables(tf.nest.flatten(saved), root_rank=0)
+    metrics.step = int(saved["step"])
+    return manager
 
 
 # endregion: ranks
@@ -201,40 +224,38 @@ def parse_flags():
     return flags
 
 
-# region: variables
-def initial_value(value):
-    """Returns a value as a tensor. As a constant it would stand in the graph, which has a limit."""
-    tensor = tf.numpy_function(lambda: np.asarray_chkfinite(value), [], value.dtype)
-    return tf.ensure_shape(tensor, value.shape)
+# region: flat
+def unpack(model, w):
+    """Returns the trainable variables of the model, in their shapes, from the vector w."""
+    shapes = [v.shape for v in model.trainable_variables]
+    parts = tf.split(w, [int(np.prod(shape)) for shape in shapes])
+    return [tf.reshape(part, shape) for part, shape in zip(parts, shapes)]
 
 
-def variables(get_variable, name, values):
-    """Makes variables with these first values: name_0, name_1, ..."""
-    return [get_variable(f"{name}_{i}", initializer=initial_value(v)) for i, v in enumerate(values)]
+def separate_masks(state, rank):
+    """Moves the seeds of Dropout by the rank, so that no two workers drop the same units."""
+    for v in state:
+        if v.name.startswith("seed_generator_state"):
+            v.assign_add(tf.cast(tf.fill(v.shape, rank), v.dtype))
 
 
-# region: layers
-def gradients(model, state, x, y, flags, rank=0):
+def gradients(model, state, x, y, flags, rank):
     """Returns gradient(w, number) -> (the loss on a mini-batch of the rows x, y at w, g).
 
-    state: variables for what the model keeps beside w. The rows of a mini-batch depend on
-    (seed, rank, number) and on nothing else, so that a mini-batch can be drawn again elsewhere.
+    The rows of a mini-batch depend on (seed, rank, number) and on nothing else, so that a
+    mini-batch can be drawn again elsewhere.
     """
 
     def gradient(w, number):
         key = [flags.seed * 65536 + rank, number]  # of int64, as the number is
         rows = tf.random.stateless_uniform([flags.batch_size], key, 0, x.shape[0], tf.int32)
-        with tf.control_dependencies(w):
-            before = [v.read_value() for v in state]
         outputs, after, penalties = model.stateless_call(
-            w, before, tf.gather(x, rows), training=True, return_losses=True
+            unpack(model, w), state, tf.gather(x, rows), training=True, return_losses=True
         )
-        # The gradient comes after the state has moved, and with it the next step.
-        with tf.control_dependencies([v.assign(new) for v, new in zip(state, after)]):
-            outputs = tf.identity(outputs)
+        for v, new in zip(state, after):
+            v.assign(new)
         mean = tf.add_n([tf.reduce_mean(loss(tf.gather(y, rows), outputs)), *penalties])
-        # That of an embedding is sparse: it becomes a tensor as all others.
-        return mean, [tf.convert_to_tensor(d) for d in tf.gradients(mean, w)]
+        return mean, tf.gradients(mean, w)[0]
 
     return gradient
 
@@ -242,7 +263,7 @@ def gradients(model, state, x, y, flags, rank=0):
 def evaluation(model, w, state, x, y):
     """Returns [loss, each of METRICS] at w, means over the rows (x, y)."""
     outputs, _ = model.stateless_call(
-        [tf.debugging.check_numerics(v, "w") for v in w], state, x.read_value(), training=False
+        unpack(model, tf.debugging.check_numerics(w, "w")), state, x.read_value(), training=False
     )
     functions = [loss] + [function for _, function in METRICS.values()]
     return [tf.reduce_mean(function(y.read_value(), outputs)) for function in functions]
@@ -339,6 +360,29 @@ class Metrics:
         self.step = step
         words = [f"  {name} {mean:.4g}" for name, mean in zip(TEST, means)]
         print(f"update {step} of {self.flags.steps}", *words, flush=True)
+
+
+# region: calls
+def train(make_steps, test, metrics, manager, flags):
+    """Makes steps until all are made; the chief also tests w, and saves it.
+
+    make_steps(count): makes that many, and returns the columns PUSH of each, [count, 9].
+    """
+
+    def test_and_save():
+        metrics.test(time.time(), metrics.step, *[mean.numpy() for mean in test()])
+        manager.save(checkpoint_number=metrics.step)
+
+    while metrics.step < flags.steps:
+        count = min(flags.steps - metrics.step, flags.steps_per_call)
+        for row in make_steps(tf.constant(count)).numpy():
+            metrics.push(row)
+        passed = metrics.step % flags.checkpoint_steps < count  # a number of steps to save at
+        if metrics.is_chief and passed and metrics.step < flags.steps:
+            test_and_save()
+    if metrics.is_chief:
+        test_and_save()
+    print("done, the output is in", metrics.directory, flush=True)
 
 
 if __name__ == "__main__":

@@ -6,15 +6,19 @@ test_horovod.py. "start", "ranks" and "checkpoints" are what the ranks must agre
 
 MISTAKES = {
     "start": {
-        "no broadcast": [("session.run(hvd.broadcast_global_variables(0))", "pass")],
-        "the broadcast is not rank 0's": [("variables(0)", "variables(1)")],
+        "no broadcast": [("hvd.broadcast_variables(tf.nest.flatten(saved), root_rank=0)", "pass")],
+        "the broadcast is not rank 0's": [("root_rank=0", "root_rank=1")],
     },
-    "checkpoints": {"every rank writes checkpoints": [("if metrics.is_chief:", "if True:")]},
-    "ranks": {"the optimizer is not wrapped": [("hvd.DistributedOptimizer(", "(")]},
+    "checkpoints": {
+        "every rank writes checkpoints": [
+            ("    if metrics.is_chief:\n        test_and_save()", "    test_and_save()")
+        ]
+    },
+    "ranks": {"the gradients are not averaged": [("hvd.allreduce(g)", "g")]},
     "step": {
-        "the sum instead of the mean": [("r(optimizer)", "r(optimizer, op=hvd.Sum)")],
-        "the rate is not scaled": [(" * hvd.size()", "")],
-        "one mini-batch for all steps": [("(w, ticket)", "(w, 0 * ticket)")],
+        "the sum instead of the mean": [("allreduce(g)", "allreduce(g, op=hvd.Sum)")],
+        "the rate is not scaled": [(" * hvd.size()\n    return", "\n    return")],
+        "one mini-batch for all steps": [("), version)\n", "), 0 * version)\n")],
     },
     "losses": {"all ranks have the same shard": [("= hvd.rank(), hvd.size()", "= 0, 1")]},
 }

@@ -109,7 +109,22 @@ def bits(a, b):
     return sum(int((u.view(np.uint32) != v.view(np.uint32)).sum()) for u, v in zip(a, b))
 
 
-def check(ranks, union):
+def sgd(w, g, rate):
+    return [v - rate * d for v, d in zip(w, g)]
+
+
+class Adagrad:
+    """The steps of Duchi, Hazan, Singer 2011: each number has a rate of its own."""
+
+    def __init__(self):
+        self.h = None
+
+    def __call__(self, w, g, rate):
+        self.h = [h + d**2 for h, d in zip(self.h or [0.1] * len(g), g)]
+        return [v - rate * d / np.sqrt(h + 1e-7) for v, d, h in zip(w, g, self.h)]
+
+
+def check(ranks, union, move=sgd):
     """The named comparisons of numbers that a mistake must fail."""
     n = len(ranks)
     assert all(len(rank.w) == 1 + STEPS and rank.w[0][0].dtype == np.float32 for rank in ranks)
@@ -119,7 +134,7 @@ def check(ranks, union):
     worst = worst_loss = 0
     for number in range(STEPS):
         losses, g = union(n, number, [np.asarray(v, np.float64) for v in ranks[0].w[number]])
-        due = [v - n * LR * d for v, d in zip(ranks[0].w[number], g)]
+        due = move(ranks[0].w[number], g, n * LR)
         worst = max(worst, apart(due, ranks[0].w[number + 1]))
         measured = [rank.losses[number] for rank in ranks]
         worst_loss = max(worst_loss, np.abs(np.array(losses) - measured).max())
@@ -150,6 +165,7 @@ def two(tmp_path_factory, horovod):
     folder = tmp_path_factory.mktemp("two")
     jobs = {
         "dense": [str(DENSE), *flags(folder)],
+        "adagrad": [str(DENSE), *flags(folder), "--optimizer", "Adagrad"],
         "rows": [str(ROWS), *flags(folder, words=True)],
         "tables": [str(ROWS), *flags(folder, words=True), "--dense", "1"],
     }
@@ -164,6 +180,11 @@ def two(tmp_path_factory, horovod):
 
 def test_two_ranks_are_one_on_the_union_of_their_batches(two):
     check(two[1]["dense"], union_of_digits)
+
+
+def test_adagrad_has_the_mean_gradient(two):
+    """Catches an optimizer whose memory is of one rank's gradients."""
+    check(two[1]["adagrad"], union_of_digits, Adagrad())
 
 
 def test_sparse_gradients_are_summed_as_dense_ones(two):
@@ -202,6 +223,16 @@ def test_a_mistake_is_caught(script, fails, name, two):
     union = union_of_words(folder) if script == ROWS else union_of_digits
     with support.caught(fails):
         check(runs[name], union)
+
+
+def test_the_memory_of_an_optimizer_goes_on(two, tmp_path):
+    """Catches a checkpoint without it: half the steps and then the others are all steps."""
+    for steps in (STEPS // 2, STEPS):
+        job = [str(DENSE), *flags(tmp_path), "--optimizer", "Adagrad", "--steps", str(steps)]
+        ranks = record(tmp_path, 2, {"in two": job})["in two"]
+    due = two[1]["adagrad"][0].w[STEPS]
+    for rank in ranks:
+        assert apart(rank.w[-1], due) < 1e-6
 
 
 def test_what_the_rows_weigh(two):

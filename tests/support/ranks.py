@@ -3,24 +3,22 @@
     horovodrun -np 2 python ranks.py FOLDER
 
 FOLDER/jobs.json: {name: [script, *flags]}. Each rank has an OUTPUT_DIR of its own,
-FOLDER/name/rank. There record.npz holds `drawn_i`, the i-th variable before the broadcast, and
-`w_i`, that variable before the first step, after it, after the second, and so on. `sent` is the
+FOLDER/name/rank. There record.npz holds `drawn_i`, the i-th array of w before the broadcast, and
+`w_i`, that array before the first step, after it, after the second, and so on. `sent` is the
 number of bytes that had crossed the loopback interface by then.
 """
 
+import importlib.util
 import json
 import os
 import pathlib
-import runpy
 import sys
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
 import numpy as np
-import tensorflow.compat.v1 as tf
+import tensorflow as tf
 
 import horovod.tensorflow as hvd
-
-ORIGINAL = tf.Session
 
 
 def sent():
@@ -29,57 +27,70 @@ def sent():
     return next(int(line.split()[9]) for line in lines if line.strip().startswith("lo:"))
 
 
+def load(script):
+    """The module of a script."""
+    spec = importlib.util.spec_from_file_location("script", script)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 class Recorder:
     """Keeps the values of the variables: as the rank has drawn them, and at each step."""
 
-    def __init__(self):
-        self.drawn, self.values, self.sent = [], {}, {}
+    def __init__(self, build):
+        self.build, self.values, self.sent = build, {}, {}
 
-    def broadcast(self, root, broadcast=hvd.broadcast_global_variables):
-        """What the script calls instead of Horovod's function, after it has drawn its values."""
-        self.drawn = tf.get_default_session().run(tf.trainable_variables())
-        return broadcast(root)
+    def __call__(self, *arguments):
+        """What the script calls instead of its build()."""
+        saved, make_steps, test = self.build(*arguments)
+        self.step, self.w = saved["step"], saved["w"]
+        # A vector is cut into the arrays of the model.
+        cut = not isinstance(self.w, list)
+        self.shapes = [v.shape for v in arguments[0].trainable_variables] if cut else None
+        self.drawn = self.arrays()
 
-    def keep(self, session):
+        def one_by_one(count):
+            rows = []
+            for _ in range(int(count)):
+                self.keep()
+                rows.append(make_steps(tf.constant(1)))
+            self.keep()
+            return tf.concat(rows, 0)
+
+        return saved, one_by_one, test
+
+    def arrays(self):
+        """The present values of w."""
+        if not self.shapes:
+            return [v.numpy() for v in self.w]
+        ends = np.cumsum([np.prod(shape, dtype=int) for shape in self.shapes])[:-1]
+        return [v.reshape(shape) for v, shape in zip(np.split(self.w.numpy(), ends), self.shapes)]
+
+    def keep(self):
         """Keeps the present values."""
-        w, step = tf.trainable_variables(), tf.train.get_global_step()
-        if not self.drawn:
-            self.drawn = session.run(w)
-        step, values = session.run([step, w])
-        self.values[int(step)] = values
-        self.sent[int(step)] = sent()
+        if int(self.step) not in self.values:
+            self.values[int(self.step)] = self.arrays()
+            self.sent[int(self.step)] = sent()
 
     def save(self, path):
         """Writes what it has kept."""
         steps = sorted(self.values)
-        assert steps == list(range(len(steps))), steps
+        assert steps == list(range(steps[0], steps[0] + len(steps))), steps
         count = len(self.drawn)
         arrays = {"w_%d" % i: [self.values[s][i] for s in steps] for i in range(count)}
         drawn = {"drawn_%d" % i: v for i, v in enumerate(self.drawn)}
         np.savez(path, sent=[self.sent[s] for s in steps], **arrays, **drawn)
 
 
-def recording_session(recorder):
-    """Returns a session class with which the recorder keeps the values before each step."""
-
-    class Session(ORIGINAL):
-        def run(self, fetches, *args, **more):
-            if isinstance(fetches, tf.Tensor):  # the row of a step
-                recorder.keep(self)
-            return super().run(fetches, *args, **more)
-
-    return Session
-
-
 def main():
     hvd.init()
     folder = pathlib.Path(sys.argv[1])
     for name, argv in json.loads((folder / "jobs.json").read_text()).items():
-        recorder, sys.argv = Recorder(), argv
-        tf.Session = recording_session(recorder)
-        hvd.broadcast_global_variables = recorder.broadcast
+        sys.argv, module = argv, load(argv[0])
+        module.build = recorder = Recorder(module.build)
         os.environ["OUTPUT_DIR"] = str(folder / name / str(hvd.rank()))
-        runpy.run_path(argv[0], run_name="__main__")
+        module.main()
         recorder.save(folder / name / str(hvd.rank()) / "record.npz")
         print("done: %s" % name, flush=True)
 
