@@ -42,7 +42,6 @@ import equations
 import in_process
 import interleaved
 import numpy as np
-import problem
 import pytest
 import support
 from common import examples, references
