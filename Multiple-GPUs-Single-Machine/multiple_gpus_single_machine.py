@@ -21,43 +21,39 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before the import, or its 
 os.environ.update(KERAS_BACKEND="tensorflow", grpc_proxy="")  # whatever the machine has set
 import keras
 import numpy as np
-import tensorflow.compat.v1 as tf
-
-tf.logging.set_verbosity(tf.logging.ERROR)
+import tensorflow as tf
 
 Update = collections.namedtuple("Update", "pulled loss pushed version ticket push")  # see push_row
 
 
 def algorithm(w, step, gradients, flags, devices):
-    """Builds one update, made by all devices.
+    """Makes one update, by all devices.
 
-    w: the variables of the model. step: the counter of updates. gradients: for each device
-    gradient(w, number), the loss on its mini-batch `number` at w, and its gradient.
+    w: all parameters, as one vector. step: the counter of updates. gradients: for each device
+    gradient(w, number), the loss on its mini-batch `number` at w, and its gradient, like w.
     """
     version = step.read_value()
     losses, g = [], []
     for device, gradient in zip(devices, gradients):
         # Towers: a copy of w, a mini-batch and a gradient on each device, all at the same time.
-        with tf.device(device), tf.control_dependencies([version]):
-            w_k = [tf.identity(v.read_value()) for v in w]
-            loss, g_k = gradient(w_k, version)
+        with tf.device(device):
+            loss, g_k = gradient(tf.identity(w.read_value()), version)
         losses.append(loss)
         g.append(g_k)
 
     # Towers: the mean of their gradients moves w. It waits for the slowest tower.
     n = len(devices)
-    with tf.device(step.device):
-        mean = [tf.add_n(d) / n for d in zip(*g)]
-        with tf.control_dependencies(mean):
-            ticket = tf.count_up_to(step, flags.steps)  # its error ends the run
-        with tf.control_dependencies([ticket]):
-            push = tf.group(*[v.assign_sub(flags.learning_rate * d) for v, d in zip(w, mean)])
-        return Update([], tf.add_n(losses) / n, [], version, ticket, push)
+    with tf.device(w.device):
+        mean = tf.add_n(g) / n
+        w.assign_sub(flags.learning_rate * mean)
+        step.assign_add(1)
+        return Update([], tf.add_n(losses) / n, [], version, version, mean)
 
 
 STEPS, BATCH_SIZE, LEARNING_RATE = 2000, 32, 0.1  # the defaults
 MORE_FLAGS = [  # (name, default, help) of the flags that only this algorithm has
     ("devices", 0, "GPUs or parts of the CPU; 0: all GPUs, or 2 parts of the CPU"),
+    ("steps-per-call", 10, "steps in one call of the graph"),
 ]
 
 
@@ -106,23 +102,41 @@ METRICS = {"accuracy": ("max", keras.metrics.sparse_categorical_accuracy)}
 
 
 def build(models, data, flags, devices):
-    """Builds the graph: the step counter, one update, the test. Tower k has every n-th row."""
+    """Makes what a checkpoint holds, and functions that make steps and test w.
+
+    Tower k has every n-th row, and a model of its own, whose seeds are others: no two towers drop
+    the same units. All have the w of the first model.
+    """
     n = len(models)
-    states = []
-    tower_gradients = []
-    with tf.device("/CPU:0"):  # a GPU takes neither Python's arrays nor int32 variables
-        step = tf.train.get_or_create_global_step()
-        w = variables(tf.get_variable, "w", models[0].trainable_variables)
-        x_test, y_test = variables(tf.get_local_variable, "test", [data.x_test, data.y_test])
+    states, tower_gradients = [], []
+    with tf.device("/CPU:0"):  # a GPU takes no variables of int32
+        step = tf.Variable(0, dtype=tf.int64)
+        first = [tf.reshape(v.numpy(), [-1]) for v in models[0].trainable_variables]
+        w = tf.Variable(tf.concat(first, 0))
+        x_test, y_test = map(tf.Variable, map(np.asarray_chkfinite, data[2:]))
         for k, model in enumerate(models):
-            with tf.variable_scope(f"tower_{k}"):
-                shard = [data.x_train[k::n], data.y_train[k::n]]
-                rows = variables(tf.get_local_variable, "rows", shard)
-                state = variables(tf.get_variable, "state", model.non_trainable_variables)
+            rows = data.x_train[k::n], data.y_train[k::n]
+            x, y = map(tf.Variable, map(np.asarray_chkfinite, rows))
+            state = [tf.Variable(v, name=v.name) for v in model.non_trainable_variables]
             states.append(state)
-            tower_gradients.append(gradients(model, state, *rows, flags, k))
-    update = algorithm(w, step, tower_gradients, flags, devices)
-    return step, update, evaluation(models[0], w, states[0], x_test, y_test)
+            tower_gradients.append(gradients(model, state, x, y, flags, k))
+
+    def one_step():
+        update = algorithm(w, step, tower_gradients, flags, devices)
+        return push_row(update, step, flags) * [1, 1, 1, 1, n, 1, 1, 1, 1]  # examples of all towers
+
+    @tf.function
+    def make_steps(count):
+        written = tf.TensorArray(tf.float64, count)
+        for i in tf.range(count):
+            written = written.write(i, one_step())
+        return written.stack()
+
+    @tf.function
+    def test():
+        return evaluation(models[0], w, states[0], x_test, y_test)
+
+    return tf.train.Checkpoint(step=step, w=w, states=states), make_steps, test
 
 
 def main():
@@ -131,12 +145,13 @@ def main():
     devices = find_devices(flags)
     data = load_data(flags.dataset)
     keras.utils.set_random_seed(flags.seed)
-    # Outside of the graph, where Keras makes its first values. All towers have the w of the first
-    # model; each has seeds of its own, so that no two towers drop the same units.
-    models = [make_model(data) for _ in devices]
-    with tf.Graph().as_default():
-        graph = build(models, data, flags, devices)
-        train(models[0].trainable_variables, *graph, flags, len(devices))
+    models, task = [make_model(data) for _ in devices], ("worker", 0)
+    metrics = Metrics(task, [task], models[0].trainable_variables, flags)
+    saved, make_steps, test = build(models, data, flags, devices)
+    manager = tf.train.CheckpointManager(saved, metrics.directory, 5, checkpoint_name="model.ckpt")
+    manager.restore_or_initialize()
+    metrics.step = int(saved.step)
+    train(make_steps, test, metrics, manager, flags)
 
 
 # From here to the end: the same text in every example without a parameter server. -----------------
@@ -177,44 +192,46 @@ def find_devices(flags):
     n = flags.devices or gpus or 2
     if gpus and n > gpus:
         raise ValueError(f"--devices {n}: there are {gpus} GPUs")
+    if not gpus:
+        (cpu,) = tf.config.list_physical_devices("CPU")
+        parts = [tf.config.LogicalDeviceConfiguration()] * n
+        tf.config.set_logical_device_configuration(cpu, parts)
     print(f"training on {n} {kind} devices", flush=True)
     return [f"/{kind}:{i}" for i in range(n)]
 
 
-# region: variables
-def initial_value(value):
-    """Returns a value as a tensor. As a constant it would stand in the graph, which has a limit."""
-    tensor = tf.numpy_function(lambda: np.asarray_chkfinite(value), [], value.dtype)
-    return tf.ensure_shape(tensor, value.shape)
+# region: flat
+def unpack(model, w):
+    """Returns the trainable variables of the model, in their shapes, from the vector w."""
+    shapes = [v.shape for v in model.trainable_variables]
+    parts = tf.split(w, [int(np.prod(shape)) for shape in shapes])
+    return [tf.reshape(part, shape) for part, shape in zip(parts, shapes)]
 
 
-def variables(get_variable, name, values):
-    """Makes variables with these first values: name_0, name_1, ..."""
-    return [get_variable(f"{name}_{i}", initializer=initial_value(v)) for i, v in enumerate(values)]
+def separate_masks(state, rank):
+    """Moves the seeds of Dropout by the rank, so that no two workers drop the same units."""
+    for v in state:
+        if v.name.startswith("seed_generator_state"):
+            v.assign_add(tf.cast(tf.fill(v.shape, rank), v.dtype))
 
 
-# region: layers
-def gradients(model, state, x, y, flags, rank=0):
+def gradients(model, state, x, y, flags, rank):
     """Returns gradient(w, number) -> (the loss on a mini-batch of the rows x, y at w, g).
 
-    state: variables for what the model keeps beside w. The rows of a mini-batch depend on
-    (seed, rank, number) and on nothing else, so that a mini-batch can be drawn again elsewhere.
+    The rows of a mini-batch depend on (seed, rank, number) and on nothing else, so that a
+    mini-batch can be drawn again elsewhere.
     """
 
     def gradient(w, number):
         key = [flags.seed * 65536 + rank, number]  # of int64, as the number is
         rows = tf.random.stateless_uniform([flags.batch_size], key, 0, x.shape[0], tf.int32)
-        with tf.control_dependencies(w):
-            before = [v.read_value() for v in state]
         outputs, after, penalties = model.stateless_call(
-            w, before, tf.gather(x, rows), training=True, return_losses=True
+            unpack(model, w), state, tf.gather(x, rows), training=True, return_losses=True
         )
-        # The gradient comes after the state has moved, and with it the next step.
-        with tf.control_dependencies([v.assign(new) for v, new in zip(state, after)]):
-            outputs = tf.identity(outputs)
+        for v, new in zip(state, after):
+            v.assign(new)
         mean = tf.add_n([tf.reduce_mean(loss(tf.gather(y, rows), outputs)), *penalties])
-        # That of an embedding is sparse: it becomes a tensor as all others.
-        return mean, [tf.convert_to_tensor(d) for d in tf.gradients(mean, w)]
+        return mean, tf.gradients(mean, w)[0]
 
     return gradient
 
@@ -222,7 +239,7 @@ def gradients(model, state, x, y, flags, rank=0):
 def evaluation(model, w, state, x, y):
     """Returns [loss, each of METRICS] at w, means over the rows (x, y)."""
     outputs, _ = model.stateless_call(
-        [tf.debugging.check_numerics(v, "w") for v in w], state, x.read_value(), training=False
+        unpack(model, tf.debugging.check_numerics(w, "w")), state, x.read_value(), training=False
     )
     functions = [loss] + [function for _, function in METRICS.values()]
     return [tf.reduce_mean(function(y.read_value(), outputs)) for function in functions]
@@ -321,28 +338,27 @@ class Metrics:
         print(f"update {step} of {self.flags.steps}", *words, flush=True)
 
 
-# region: local_session
-def train(variables, step, update, test, flags, devices=1):
-    """Updates w until all updates are made; at each checkpoint and at the end it is tested."""
-    task = ("worker", 0)
-    metrics = Metrics(task, [task], variables, flags)
-    row = push_row(update, step, flags) * [1, 1, 1, 1, devices, 1, 1, 1, 1]  # that are examples
-    saver = tf.train.Saver(save_relative_paths=True)
-    path = f"{metrics.directory}/model.ckpt"
-    config = tf.ConfigProto(allow_soft_placement=False, device_count={"CPU": devices})
-    with tf.Session(config=config) as session:
-        session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
-        checkpoint = tf.train.latest_checkpoint(metrics.directory)
-        if checkpoint:
-            saver.restore(session, checkpoint)
-        update_w = session.make_callable(row)
-        metrics.step = session.run(step)
-        while metrics.step < flags.steps:
-            metrics.push(update_w())
-            if metrics.step % flags.checkpoint_steps == 0 or metrics.step == flags.steps:
-                metrics.test(time.time(), *session.run([step, *test]))
-                saver.save(session, path, step, write_meta_graph=False)
-    print(f"done, the output is in {metrics.directory}", flush=True)
+# region: calls
+def train(make_steps, test, metrics, manager, flags):
+    """Makes steps until all are made; the chief also tests w, and saves it.
+
+    make_steps(count): makes that many, and returns the columns PUSH of each, [count, 9].
+    """
+
+    def test_and_save():
+        metrics.test(time.time(), metrics.step, *[mean.numpy() for mean in test()])
+        manager.save(checkpoint_number=metrics.step)
+
+    while metrics.step < flags.steps:
+        count = min(flags.steps - metrics.step, flags.steps_per_call)
+        for row in make_steps(tf.constant(count)).numpy():
+            metrics.push(row)
+        passed = metrics.step % flags.checkpoint_steps < count  # a number of steps to save at
+        if metrics.is_chief and passed and metrics.step < flags.steps:
+            test_and_save()
+    if metrics.is_chief:
+        test_and_save()
+    print("done, the output is in", metrics.directory, flush=True)
 
 
 if __name__ == "__main__":

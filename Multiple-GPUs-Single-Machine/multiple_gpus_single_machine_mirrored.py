@@ -157,12 +157,6 @@ def main():
     devices = find_devices(flags)
     data = load_data(flags.dataset)
     n = len(devices)
-    if not tf.config.list_physical_devices("GPU"):
-        (cpu,) = tf.config.list_physical_devices("CPU")
-        # As many parts of the CPU as there are replicas.
-        tf.config.set_logical_device_configuration(
-            cpu, [tf.config.LogicalDeviceConfiguration()] * n
-        )
     strategy = tf.distribute.MirroredStrategy(devices)
     keras.utils.set_random_seed(flags.seed)
     model = make_model(data)
@@ -210,6 +204,10 @@ def find_devices(flags):
     n = flags.devices or gpus or 2
     if gpus and n > gpus:
         raise ValueError(f"--devices {n}: there are {gpus} GPUs")
+    if not gpus:
+        (cpu,) = tf.config.list_physical_devices("CPU")
+        parts = [tf.config.LogicalDeviceConfiguration()] * n
+        tf.config.set_logical_device_configuration(cpu, parts)
     print(f"training on {n} {kind} devices", flush=True)
     return [f"/{kind}:{i}" for i in range(n)]
 

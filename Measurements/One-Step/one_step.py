@@ -26,11 +26,11 @@ AT_ONCE = ["--steps-per-call", "1"]  # so that each step can be saved
 IMPLEMENTATIONS = [
     ("Synchronous-SGD", "Synchronous-SGD/run.sh", [], False),
     ("SyncReplicasOptimizer", "Synchronous-SGD/run_optimizer.sh", [], False),
-    ("towers", "Multiple-GPUs-Single-Machine/run.sh", [], False),
+    ("towers", "Multiple-GPUs-Single-Machine/run.sh", AT_ONCE, False),
     ("MirroredStrategy", "Multiple-GPUs-Single-Machine/run_mirrored.sh", AT_ONCE, False),
     ("Collective-AllReduce", "Collective-AllReduce/run.sh", AT_ONCE, False),
     ("Ring-AllReduce", "Ring-AllReduce/run.sh", AT_ONCE, False),
-    ("Horovod", "Horovod-RingAllReduce/run.sh", [], True),
+    ("Horovod", "Horovod-RingAllReduce/run.sh", AT_ONCE, True),
 ]
 
 
@@ -69,16 +69,11 @@ def data():
 def union(n, step, rows):
     """The rows of mini-batch number `step` of each of n workers; k has every n-th row from k on."""
     shards = [np.arange(rows)[k::n] for k in range(n)]
-    config = tf.compat.v1.ConfigProto(device_count={"GPU": 0})  # its memory is for the examples
-    with tf.Graph().as_default(), tf.compat.v1.Session(config=config) as session:
-        drawn = session.run(
-            [
-                tf.random.stateless_uniform(
-                    [BATCH_SIZE], [SEED * 65536 + k, step], 0, len(mine), tf.int32
-                )
-                for k, mine in enumerate(shards)
-            ]
-        )
+    keys = [[SEED * 65536 + k, step] for k in range(n)]
+    drawn = [
+        tf.random.stateless_uniform([BATCH_SIZE], key, 0, len(mine), tf.int32).numpy()
+        for key, mine in zip(keys, shards)
+    ]
     return np.concatenate([mine[which] for mine, which in zip(shards, drawn)])
 
 
@@ -120,6 +115,7 @@ def main():
     parser = drivers.Parser(__doc__)
     parser.number("--workers", [2, 3], "of each", nargs="+")
     flags, chosen = parser.only(IMPLEMENTATIONS)
+    tf.config.set_visible_devices([], "GPU")  # their memory is for the examples
     workers = dict.fromkeys(flags.workers)  # each number once
     console, far = drivers.table_console(100), 0
     cases = [((name, n), n, *rest) for name, *rest in chosen for n in workers]

@@ -5,8 +5,8 @@ The reference is the step on the union of the mini-batches, by compare() of One-
 
 MISTAKES = {
     "union": {
-        "the first alone": [("tf.add_n(d) / n for", "d[0] for")],
-        "the sum": [("tf.add_n(d) / n for", "tf.add_n(d) for")],
+        "the first alone": [("tf.add_n(g) / n", "g[0]")],
+        "the sum": [("tf.add_n(g) / n", "tf.add_n(g)")],
         "one batch for all": [("flags.seed * 65536 + rank", "flags.seed * 65536")],
     }
 }

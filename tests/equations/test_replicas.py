@@ -24,20 +24,13 @@ SCRIPTS = {"towers": TOWERS, "mirrored": MIRRORED, "collective": COLLECTIVE}
 
 @pytest.fixture(scope="module")
 def as_tasks():
-    """TensorFlow 2 scripts as tasks of a cluster without a ps."""
+    """Scripts as tasks of a cluster without a ps."""
     with support.QuickCluster(ps=0) as quick:
         yield quick
 
 
-@pytest.fixture(scope="module")
-def as_graphs():
-    """TensorFlow 1 scripts as one process."""
-    with support.Zygote() as zygote:
-        yield zygote
-
-
 @pytest.fixture
-def run(as_tasks, as_graphs, tmp_path):
+def run(as_tasks, tmp_path):
     """run(name, n, *flags, text=None, code=0, **env) -> the run directory, and what was printed."""
 
     def run(name, n, *flags, text=None, code=0, **env):
@@ -50,8 +43,8 @@ def run(as_tasks, as_graphs, tmp_path):
         else:
             flags = [*flags, "--devices", str(n)]
             (folder / "cwd").mkdir()
-            one = as_graphs if name == "towers" else as_tasks.zygotes[0]
-            ended = one.run(script, flags, folder / "cwd", OUTPUT_DIR=str(folder), **env)
+            cwd = folder / "cwd"
+            ended = as_tasks.zygotes[0].run(script, flags, cwd, OUTPUT_DIR=str(folder), **env)
             codes, output = [ended.returncode], ended.stderr
         assert set(codes) == {code}, "exit codes %s\n%s" % (codes, output)
         return folder, output
@@ -61,8 +54,7 @@ def run(as_tasks, as_graphs, tmp_path):
 
 def union(run, name, n, text=None):
     """Asserts that a step of n replicas is the one of a single worker on the union of batches."""
-    at_once = [] if name == "towers" else one_step.AT_ONCE
-    folder, _ = run(name, n, *one_step.saving(n), *at_once, text=text)
+    folder, _ = run(name, n, *one_step.saving(n), *one_step.AT_ONCE, text=text)
     apart, moved = one_step.compare(folder, n)
     assert apart < 1e-6 < 1e-3 < moved, "union: %g apart, %g moved" % (apart, moved)
 
@@ -111,15 +103,12 @@ def test_w_is_the_same_to_the_last_bit_on_all_workers(run):
 
 
 def test_each_tower_is_on_its_device(run):
-    """A loss and its gradient are on the device of their tower, and all that no GPU takes is not.
-
-    That is what Python makes (PyFunc), and variables of int32, which only the CPU has kernels for.
-    """
-    build = "        graph = build(models, data, flags, devices)\n"
-    note = """        ops = [[op.type, op.device] for op in tf.get_default_graph().get_operations()]
-        ops += [["variable", v.device] for v in tf.global_variables()]
-        with open(os.path.join(os.environ["OUTPUT_DIR"], "ops.json"), "w") as file:
-            json.dump(ops, file)
+    """A loss and its gradient are on the device of their tower, and w moves where it is."""
+    build = "    saved, make_steps, test = build(models, data, flags, devices)\n"
+    note = """    graph = make_steps.get_concrete_function(tf.constant(1)).graph.as_graph_def()
+    ops = [[node.op, node.device] for f in graph.library.function for node in f.node_def]
+    with open(os.path.join(os.environ["OUTPUT_DIR"], "ops.json"), "w") as file:
+        json.dump(ops, file)
 """
     text = examples.replaced(TOWERS, [(build, build + note)])
     folder, _ = run("towers", 2, "--steps", "20", text=text)
@@ -147,9 +136,8 @@ def test_each_tower_is_on_its_device(run):
         ("collective", "--step-timeout", "0", "must be above 0"),
     ],
 )
-def test_a_wrong_flag(name, flag, value, words, as_tasks, as_graphs, tmp_path):
-    zygote = as_graphs if name == "towers" else as_tasks.zygotes[0]
-    ended = zygote.run(SCRIPTS[name], [flag, value], tmp_path)
+def test_a_wrong_flag(name, flag, value, words, as_tasks, tmp_path):
+    ended = as_tasks.zygotes[0].run(SCRIPTS[name], [flag, value], tmp_path)
     last = ended.stderr.splitlines()[-1]
     assert ended.returncode == 2 and f"{flag}: {words}" in last, ended.stderr
 
