@@ -588,7 +588,7 @@ course.end()
 #   backup workers, and staleness measured.
 # - Dean, Barroso 2013, [The Tail at Scale](https://doi.org/10.1145/2408776.2408794): why some of
 #   many machines are always slow.
-# - Our page on [SyncReplicasOptimizer](../Synchronous-SGD/OPTIMIZER.md).
+# - Our page on [SyncReplicasOptimizer](../From-TensorFlow-1/Synchronous-SGD-Optimizer/).
 #
 # **Elsewhere:** DDP, `MultiWorkerMirroredStrategy` and JAX wait for *all* workers; none has backup
 # workers built in.

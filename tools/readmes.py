@@ -486,7 +486,7 @@ REPORTED = {
 
 def measured_examples():
     """Returns what tools/results.py measures: folders of examples, and a run.sh of one."""
-    more = ["Synchronous-SGD/run_optimizer.sh", "Operations/Train-and-Evaluate"]
+    more = ["From-TensorFlow-1/Synchronous-SGD-Optimizer", "Operations/Train-and-Evaluate"]
     return [*reading_order.examples(), *more]
 
 
@@ -500,7 +500,7 @@ def launcher_of(name):
 
 
 def results_of(launcher):
-    """Returns the file with the results of a run.sh: results.json, or results_optimizer.json."""
+    """Returns the file with the results of a run.sh: results.json, or results_supervisor.json."""
     return launcher.with_name(launcher.stem.replace("run", "results") + ".json")
 
 

@@ -2,7 +2,7 @@
 
     python tools/results.py                     all of them, five seeds each
     python tools/results.py HogWild --repeats 3
-    python tools/results.py Synchronous-SGD/run_optimizer.sh
+    python tools/results.py Multiple-GPUs-Single-Machine/run_mirrored.sh
     python tools/results.py HogWild --anyway
     python tools/results.py HogWild --unchanged
     python tools/results.py --pictures

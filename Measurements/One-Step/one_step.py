@@ -25,7 +25,7 @@ AT_ONCE = ["--steps-per-call", "1"]  # so that each step can be saved
 # What it is called, what runs it, its flags, whether its rate is per worker.
 IMPLEMENTATIONS = [
     ("Synchronous-SGD", "Synchronous-SGD/run.sh", [], False),
-    ("SyncReplicasOptimizer", "Synchronous-SGD/run_optimizer.sh", [], False),
+    ("SyncReplicasOptimizer", "From-TensorFlow-1/Synchronous-SGD-Optimizer/run.sh", [], False),
     ("towers", "Multiple-GPUs-Single-Machine/run.sh", AT_ONCE, False),
     ("MirroredStrategy", "Multiple-GPUs-Single-Machine/run_mirrored.sh", AT_ONCE, False),
     ("Collective-AllReduce", "Collective-AllReduce/run.sh", AT_ONCE, False),

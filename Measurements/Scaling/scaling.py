@@ -56,7 +56,7 @@ def all_cases():
 def script_of(name):
     """Returns the script of what a case runs."""
     if name.startswith(OPTIMIZER):
-        return examples.ROOT / "Synchronous-SGD" / "synchronous_sgd_optimizer.py"
+        return examples.main_script("From-TensorFlow-1/Synchronous-SGD-Optimizer")
     return examples.main_script(name.split(",")[0])
 
 

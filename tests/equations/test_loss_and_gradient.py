@@ -24,7 +24,7 @@ from common import examples
 from problem import BATCH, LR, SEED, command_line
 
 WEIGHTED = support.ROOT / "tests" / "problems" / "weighted.py"
-OPTIMIZER = support.ROOT / "Synchronous-SGD" / "synchronous_sgd_optimizer.py"
+OPTIMIZER = examples.main_script("From-TensorFlow-1/Synchronous-SGD-Optimizer")
 TOWERS = examples.main_script("Multiple-GPUs-Single-Machine")
 MIRRORED = TOWERS.with_name("multiple_gpus_single_machine_mirrored.py")
 HOROVOD = examples.main_script("Horovod-RingAllReduce")

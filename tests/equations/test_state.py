@@ -78,7 +78,7 @@ OTHERS = [
     "From-TensorFlow-1/HogWild-Sessions/hogwild_sessions.py",
     HOGWILD,
     "SAGN/sagn.py",
-    "Synchronous-SGD/synchronous_sgd_optimizer.py",
+    "From-TensorFlow-1/Synchronous-SGD-Optimizer/synchronous_sgd_optimizer.py",
 ]
 # {script: why it has no such state}
 WITHOUT = {

@@ -252,19 +252,23 @@ def test_the_mistaken_scripts_run(tmp_path):
 
 
 @contextlib.contextmanager
-def three_workers(directory, *flags, launcher="run.sh", **env):
+def three_workers(directory, *flags, folder=SYNC.parent, **env):
     """A run of Synchronous-SGD whose workers are told to stop and go on, once it trains."""
     env = {"WORKERS": "3", **env}
-    with support.Run(SYNC.parent / launcher, directory, "--steps", "100000", *flags, **env) as run:
+    with support.Run(folder / "run.sh", directory, "--steps", "100000", *flags, **env) as run:
         support.wait_until(lambda: run.step() >= 20, 60, "it trains")
         yield run
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("launcher", ["run.sh", "run_optimizer.sh"])
-def test_a_paused_worker_and_a_backup(launcher, tmp_path):
+@pytest.mark.parametrize(
+    "folder", ["Synchronous-SGD", "From-TensorFlow-1/Synchronous-SGD-Optimizer"]
+)
+def test_a_paused_worker_and_a_backup(folder, tmp_path):
     """With a backup worker the others go on."""
-    with three_workers(tmp_path / "run", "--backup-workers", "1", launcher=launcher) as run:
+    with three_workers(
+        tmp_path / "run", "--backup-workers", "1", folder=support.ROOT / folder
+    ) as run:
         run.worker(2).send_signal(signal.SIGSTOP)
         time.sleep(0.5)
         before = run.step()
@@ -357,7 +361,7 @@ def test_the_ps_ends_although_a_worker_is_stopped(tmp_path):
     (copy / "run.sh").write_text((SYNC.parent / "run.sh").read_text())
     (tmp_path / "activate.sh").write_text("source '%s/activate.sh'\n" % support.ROOT)
     directory, flags = tmp_path / "run", ["--backup-workers", "1", "--steps", "400"]
-    with three_workers(directory, *flags, launcher=copy / "run.sh") as run:
+    with three_workers(directory, *flags, folder=copy) as run:
         run.worker(2).send_signal(signal.SIGSTOP)
         support.wait_until(lambda: not support.task(directory, "ps", 0), 60, "the ps ends")
         assert not support.task(directory, "worker", 0), "the chief ends before the ps"

@@ -127,7 +127,7 @@ KINDS = {  # {an example of each kind: (its ps, its workers beside the chief, fl
     f"{SESSIONS}/hogwild_sessions.py": (1, 2, []),
     "Ring-AllReduce/ring_allreduce.py": (0, 2, AT_ONCE),
     "Synchronous-SGD/synchronous_sgd.py": (1, 2, []),
-    "Synchronous-SGD/synchronous_sgd_optimizer.py": (1, 2, []),
+    "From-TensorFlow-1/Synchronous-SGD-Optimizer/synchronous_sgd_optimizer.py": (1, 2, []),
     "From-TensorFlow-1/Distributed-Setup-Sessions/distributed_setup_supervisor.py": (1, 0, []),
     "Sparse-Embeddings/sparse_embeddings.py": (1, 2, []),
     "Collective-AllReduce/collective_allreduce.py": (0, 1, AT_ONCE),

@@ -28,7 +28,7 @@ def place_of(device):
 
 
 # Its push waits for a thread of the chief, which only its own session starts.
-NEEDS_A_THREAD = support.ROOT / "Synchronous-SGD" / "synchronous_sgd_optimizer.py"
+NEEDS_A_THREAD = examples.main_script("From-TensorFlow-1/Synchronous-SGD-Optimizer")
 
 
 def messages_in_loops(trace):

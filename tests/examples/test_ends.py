@@ -36,7 +36,10 @@ RUNS = {  # (an example, its workers, its ps): flags
     ("HogWild/hogwild.py", 3, 2): [],
     ("From-TensorFlow-1/HogWild-Sessions/hogwild_sessions.py", 3, 2): [],
     ("Synchronous-SGD/synchronous_sgd.py", 3, 1): ["--backup-workers", "1"],
-    ("Synchronous-SGD/synchronous_sgd_optimizer.py", 3, 1): ["--backup-workers", "1"],
+    ("From-TensorFlow-1/Synchronous-SGD-Optimizer/synchronous_sgd_optimizer.py", 3, 1): [
+        "--backup-workers",
+        "1",
+    ],
     (BOUNDED, 3, 1): ["--max-lead", "2"],
     ("SAGN/sagn.py", 2, 1): ["--local-steps", "2"],
     ("Further-Algorithms/Local-SGD/local_sgd.py", 3, 1): ["--local-steps", "2"],

@@ -1,4 +1,4 @@
-"""Synchronous-SGD with tf.train.SyncReplicasOptimizer: TensorFlow's own accumulators and tokens.
+"""Synchronous-SGD-Optimizer: tf.train.SyncReplicasOptimizer, its accumulators and tokens.
 
     each worker   g_k(w), into an accumulator on the ps for each of w; then wait for a token
     the chief     the mean of N or more gradients taken at this w, from any workers; a step
@@ -8,7 +8,7 @@ Kind:          parameter server, synchronous
 Paper:         Chen, Pan, Monga, Bengio, Jozefowicz 2016, Revisiting Distributed Synchronous SGD
 Differs from:  synchronous_sgd.py: accumulators and tokens are common to all workers
 Simplified:    nothing: this is the optimizer as it is
-Run:           bash run_optimizer.sh
+Run:           bash run.sh
 """
 
 import argparse
