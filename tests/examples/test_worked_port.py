@@ -1,0 +1,31 @@
+"""The worked port of From-TensorFlow-1: a program before and after, run as its docstring says."""
+
+import re
+
+import support
+from small import TFRUN
+
+FOLDER = support.ROOT / "From-TensorFlow-1" / "Worked-Port"
+
+
+def run(name, folder, workers):
+    """The losses of worker 0, and the accuracies of all, that a program prints."""
+    command = [*TFRUN, "--ps", "1", "--workers", str(workers), "--timeout", "150", "--"]
+    env = support.environment(folder / name)
+    done = support.finished(*command, FOLDER / f"{name}.py", env=env, seconds=160)
+    assert done.returncode == 0, done.stdout + done.stderr
+    losses = re.findall(r"(?m)^\[worker 0\] .*?loss =? ?([\d.]+)", done.stdout)
+    return list(map(float, losses)), re.findall(r"accuracy ([\d.]+)", done.stdout)
+
+
+def test_losses_before_and_after_a_port_are_the_same(tmp_path):
+    """Catches a rate, a start, a seed or an epsilon that is another one after the port."""
+    before, after = [run(name, tmp_path, 1) for name in ("before", "after")]
+    assert len(before[0]) == 6 and before[0] == after[0], (before, after)
+    assert before[1] == after[1] and float(after[1][0]) > 0.9
+
+
+def test_two_workers_of_a_port_end_after_all_steps(tmp_path):
+    """Catches a worker, or a ps, that waits for ever because another made the last step."""
+    losses, accuracies = run("after", tmp_path, 2)
+    assert losses[0] > losses[-1] and len(accuracies) == 2
