@@ -28,7 +28,7 @@ def context():
     """Returns what forks the tasks: a process that has imported TensorFlow."""
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
     made = multiprocessing.get_context("forkserver")
-    made.set_forkserver_preload(["tensorflow.compat.v1", "keras", "sklearn.datasets"])
+    made.set_forkserver_preload(["tensorflow", "keras", "sklearn.datasets"])
     return made
 
 

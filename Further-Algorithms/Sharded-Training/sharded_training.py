@@ -803,10 +803,14 @@ def save(blocks, state, metrics, ring):
     if metrics.is_chief:
         parts = [f"{prefix}-{k}" for k in range(ring.n)]
         tf.raw_ops.MergeV2Checkpoints(checkpoint_prefixes=parts, destination_prefix=prefix)
-        tf.compat.v1.train.update_checkpoint_state(metrics.directory, os.path.basename(prefix))
+        newest = os.path.join(metrics.directory, "checkpoint")
+        with open(f"{newest}.new", "w") as file:  # of which nobody reads a half
+            file.write(f'model_checkpoint_path: "{os.path.basename(prefix)}"\n')
+        os.replace(f"{newest}.new", newest)
         written = glob.glob(os.path.join(metrics.directory, "model.ckpt-*.index"))
         for path in sorted(written, key=os.path.getmtime)[:-5]:
-            tf.compat.v1.train.remove_checkpoint(path.removesuffix(".index"))
+            for file in glob.glob(f"{path.removesuffix('.index')}.*"):
+                os.remove(file)
 
 
 def restore(blocks, state, metrics, ring):

@@ -3,7 +3,7 @@
 import time
 
 import keras
-import tensorflow.compat.v1 as tf
+import tensorflow as tf
 
 FORWARD, BACKWARD = 0.01, 0.02  # seconds
 

@@ -309,7 +309,7 @@ def loss_curve(pushes):
 
 def sharpness_of(directory):
     """Returns the sharpness of the training loss at the w of a run's checkpoint."""
-    import tensorflow.compat.v1 as tf  # here, because --redraw needs none
+    import tensorflow as tf  # here, because --redraw needs none
 
     facts = json.loads((directory / "flags.json").read_text())
     shapes = [shape for _, shape in facts["variables"]]
