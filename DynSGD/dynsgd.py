@@ -193,7 +193,7 @@ class Cluster:
             for index in spec.task_indices(job)
         ]
         # None for a ps, and for a worker beyond those of TF_CONFIG: it joins a live run.
-        is_listed = self.job not in ("ps", "worker") or self.task in self.workers
+        is_listed = self.job not in ("ps", "worker", "evaluator") or self.task in self.workers
         self.rank = self.workers.index(self.task) if is_listed else None
         self.folder = os.path.abspath(os.getenv("OUTPUT_DIR") or "output")
 
@@ -294,19 +294,29 @@ def layout(sizes, ps):
 
 # region: serve
 OTHER_AGE, HEADER = "the ps has another age", tf.TensorSpec([None], tf.int64)
+END_OF_WAIT = 2**62  # in a queue, it ends the wait of a call with an error
 
 
 class Clock:
     """The count of updates. The first part of w counts; workers tell its counts to the others."""
 
+    queues = []  # in which calls wait: those of this process
+
     def __init__(self, part, steps):
-        self.part, self.is_first, self.steps = part, part.index == 0, steps
+        self.part, self.steps = part, steps
+        self.is_first, self.is_last = part.index == 0, part.slice.startswith(f"{part.end} ")
         self.variable = tf.Variable(0, dtype=tf.int64) if self.is_first else None
-        self.worker = self.ticket = self.version = None  # of a call, while it is traced
+        # Of a call, while it is traced. ranks: whose gradients the first part chose, if it does.
+        self.worker = self.ticket = self.version = self.ranks = None
 
     def read(self):
         """Returns how many updates there were."""
         return self.variable.read_value() if self.is_first else self.version
+
+    def queue(self):
+        """Returns a new queue of counts, for calls that wait; a ps ends a wait by END_OF_WAIT."""
+        self.queues.append(tf.queue.FIFOQueue(-1, tf.int64, [[]]))
+        return self.queues[-1]
 
     def take(self):
         """Counts an update and returns how many were before. Raises OutOfRangeError after the last.
@@ -322,8 +332,9 @@ class Clock:
 def answering(function, signature, age, size=None, clock=None):
     """Returns a tf.function that takes a header, and then what function() takes.
 
-    A header is [age, rank of the worker, ticket, version]; the first part sees to the last two by
-    itself. TensorFlow checks the types. Age and shapes are checked here, before anything moves.
+    A header is [age, rank of the worker, ticket, version, ...]: what follows the rank is what the
+    first part answered. TensorFlow checks the types. Age and shapes are checked here, before
+    anything moves.
     """
 
     def checked(argument):
@@ -331,12 +342,13 @@ def answering(function, signature, age, size=None, clock=None):
         return tf.ensure_shape(argument, [size] if is_vector else argument.shape)
 
     def answer(header, *arguments):
-        age_of_client, *others = tf.unstack(tf.ensure_shape(header, [4]))
+        age_of_client, *others = tf.unstack(header[:4], 4)
         known = tf.debugging.Assert(tf.equal(age_of_client, age), [OTHER_AGE])
         arguments = list(map(checked, arguments))
         with tf.control_dependencies([known, *arguments]):
             if clock:
                 clock.worker, clock.ticket, clock.version = map(tf.identity, others)
+                clock.ranks = header[4:]
             return function(*arguments)
 
     return tf.function(answer, [HEADER, *signature], autograph=False)
@@ -374,6 +386,8 @@ def functions_for_all(age, next_age, sizes, ranks):
     """Returns {name: function} of what no part has for itself. ranks: {what: those who report}."""
 
     def missing(what, rank):
+        if what == b"lost":  # the chief may wait for a worker that waits for the chief
+            end_waits(1)
         if rank >= 0:
             ranks[what.decode()].add(int(rank))
             ranks["joined"].add(int(rank))
@@ -413,6 +427,12 @@ def functions_of_parts(cluster, server, age, sizes, flags):
     return functions | {"save": answering(save, [COUNT], age)}
 
 
+def end_waits(calls):
+    """Ends the waits of so many calls at each queue of this process."""
+    for queue in Clock.queues:
+        queue.enqueue_many([[END_OF_WAIT] * calls])
+
+
 def serve(cluster, server, flags):
     """Serves this ps's parts until all workers are done, or 5 minutes after the first is.
 
@@ -423,7 +443,8 @@ def serve(cluster, server, flags):
     address = os.getenv("PS_ADDRESS") or cluster.ps[cluster.index]
     check_address(address)
     age, next_age = (tf.Variable(0, dtype=tf.int64) for _ in range(2))
-    ranks = {"joined": set(range(len(cluster.workers))), "start": set(), "done": set()}
+    ranks = {what: set() for what in ("start", "done", "lost")}
+    ranks["joined"] = set(range(len(cluster.workers)))
     while True:
         sizes = read_sizes(cluster.folder) if age != 0 else None
         functions = functions_for_all(age, next_age, sizes, ranks)
@@ -437,6 +458,8 @@ def serve(cluster, server, flags):
             lambda: ranks["done"] >= ranks["joined"] or next_age != age, 10 * OPTIONAL_WAIT_SECONDS
         )
         time.sleep(0.2)  # the last reply is on its way
+        end_waits(1000)  # also of calls that are on their way: the port stays open while one waits
+        Clock.queues.clear()
         del listening
         if next_age == age:
             break
@@ -507,7 +530,7 @@ def read_sizes(folder):
 
 # region: call
 Reply = collections.namedtuple(
-    "Reply", "w version ticket ready arrived bytes more pull", defaults=[None]
+    "Reply", "w version ticket ready arrived bytes more pull local_steps", defaults=[None] * 2
 )
 Pending = collections.namedtuple("Pending", "get_value")
 
@@ -525,28 +548,30 @@ class Ps:
     """All ps, for a worker: ps.push(v) calls the `push` of each part of w with its part of v."""
 
     def __init__(self, cluster, sizes, seconds=REQUIRED_WAIT_SECONDS):
-        """Waits until all ps listen. No call takes longer than `seconds`."""
+        """Waits until all ps listen. No call of a part takes longer than `seconds`."""
         self.cluster, self.sizes, self.seconds = cluster, sizes, seconds
         self.age = tf.Variable(0, dtype=tf.int64)  # of all ps, once this worker has joined them
         self.rank = cluster.rank
         self.parts = {}
         for part in layout(sizes, len(cluster.ps)):
             self.parts.setdefault(part.vector, []).append(part)
-        self.controls, self.clients = self.connected(), None  # those know functions_for_all()
+        # The first ones know functions_for_all().
+        self.controls, self.clients = self.connected(REQUIRED_WAIT_SECONDS), None
 
-    def connected(self):
+    def connected(self, seconds):
         """Returns a client of each ps, which knows all functions that it has now."""
-        return [connect(address, self.seconds) for address in self.cluster.ps]
+        return [connect(address, seconds) for address in self.cluster.ps]
 
     def __getattr__(self, name):
         return lambda *arguments: self.call(name, *arguments)
 
-    def call(self, name, *arguments):
+    def call(self, name, *arguments, before=None, after=None):
         """Calls the function of each part of w, and returns a Reply.
 
         The first part answers first: its error ends the run before another part has moved, and its
         counts are told to the others. Behind the counts a part may return its part of w, and what
-        is its own: `more` has lists of that.
+        is its own: `more` has lists of that. Where one decides for all parts, the others have two
+        functions instead: `before` takes the arguments, and `after`, behind the first, none.
         """
         parts = self.parts["w"]
         sent = [cut(argument, parts) for argument in arguments]
@@ -554,16 +579,21 @@ class Ps:
             ready = tf.timestamp()
         with tf.control_dependencies([ready]):
             first, *others = zip(parts, *sent, strict=True)
+            pending = [self.ask(before, *piece) for piece in others if before]
+            others = [piece[:1] if before else piece for piece in others]
+        with tf.control_dependencies(sum([reply.get_value() for reply in pending], [])):
             replies = [self.ask(name, *first).get_value()]
         counts = [tf.ensure_shape(v, []) for v in replies[0] if v.dtype == tf.int64]
+        told = counts[0], counts[-1], *[v for v in replies[0] if v.dtype == tf.int32]
         with tf.control_dependencies(counts):
-            told = counts[0], counts[-1]
-            pending = [self.ask(name, part, *piece, counts=told) for part, *piece in others]
+            pending = [
+                self.ask(after or name, part, *piece, counts=told) for part, *piece in others
+            ]
         for reply in pending:
             replies.append(reply.get_value())
         with tf.control_dependencies(sum(replies, [])):
             arrived = tf.timestamp()
-        came = [[v for v in reply if v.dtype != tf.int64] for reply in replies]
+        came = [[v for v in reply if v.dtype.is_floating] for reply in replies]
         crossed = [v for v in sum(sent + came, []) if v.shape.rank != 0]
         size = tf.add_n([tf.size(v, tf.int64) * v.dtype.size for v in crossed])
         w, *more = [list(pieces) for pieces in zip(*came)] or [None]
@@ -586,9 +616,10 @@ class Ps:
         """Calls a function of the first part alone, and returns its count."""
         return tf.ensure_shape(self.ask(name, self.parts["w"][0]).get_value()[0], [])
 
-    def header(self, ticket=0, version=0):
+    def header(self, ticket=0, version=0, ranks=()):
         """Returns what answering() wants first in a message."""
-        return tf.stack([self.age, *[tf.cast(n, tf.int64) for n in (self.rank, ticket, version)]])
+        counts = tf.stack([self.age, *[tf.cast(n, tf.int64) for n in (self.rank, ticket, version)]])
+        return tf.concat([counts, tf.cast(ranks, tf.int64)], 0)
 
     def ages(self):
         """Returns the age of each ps. Raises ValueError if one has another model than this task."""
@@ -597,7 +628,9 @@ class Ps:
             try:
                 age, sizes = client.status().get_value()
             except tf.errors.DeadlineExceededError:
-                raise TimeoutError(f"no ps answered at {address} in {self.seconds} s") from None
+                raise TimeoutError(
+                    f"no ps answered at {address} in {REQUIRED_WAIT_SECONDS} s"
+                ) from None
             sizes = json.loads(sizes.numpy())
             if sizes not in (None, self.sizes):
                 raise ValueError(f"the ps have another model: {sizes}, not {self.sizes}")
@@ -626,7 +659,7 @@ class Ps:
             return age and not others
 
         wait_until(have_one, REQUIRED_WAIT_SECONDS, "the chief made no model")
-        self.clients = self.clients or self.connected()
+        self.clients = self.clients or self.connected(self.seconds)
 
     def set_values(self, vectors):
         """Gives the parts of these vectors their values. vectors: {name: values}."""
@@ -725,7 +758,9 @@ for name, (better, function) in METRICS.items():
 
 def push_row(pull_time, version, loss, reply, flags):
     """Returns the columns PUSH as one float64 tensor."""
-    local_steps = getattr(flags, "local_steps", 1)
+    local_steps = reply.local_steps
+    if local_steps is None:
+        local_steps = getattr(flags, "local_steps", 1)
     if reply.pull:  # that of this update, if it has made one
         pull_time, version = reply.pull.arrived, reply.pull.version
     row = [reply.arrived, pull_time, reply.ticket + 1, local_steps, local_steps * flags.batch_size]
@@ -800,15 +835,16 @@ MORE_FLAGS += [("updates-per-call", 10, "updates in one call; take 1 where one t
 LOSSES = 5  # after so many without an update between them, an error is no loss of a ps
 
 
-def train(cluster, model, data, update, flags):
+def train(cluster, model, data, update, flags, seconds=REQUIRED_WAIT_SECONDS):
     """Updates w until all updates are made; the chief also tests and saves it.
 
+    seconds: how long a ps may take for its answer, such as the time of a step of all workers.
     update.begin(w), if there is such a function, is what a worker has as w_k at first. From then on
     it keeps what update() returns; otherwise it takes w as it is on the ps.
     """
     begin = getattr(update, "begin", None)
     metrics, k, n = Metrics(cluster, model, flags), cluster.rank, len(cluster.workers)
-    ps = Ps(cluster, sizes_of(model))
+    ps = Ps(cluster, sizes_of(model), seconds)
     first_values = vectors_of(model) if metrics.is_chief else None
     rows, task = slice(k, None, n), cluster.task  # worker k has every n-th row
     if k is None:  # it joins a live run, and has all rows
@@ -899,6 +935,9 @@ def train(cluster, model, data, update, flags):
             if losses > LOSSES or not (isinstance(error, LOST) or begins_anew):
                 raise
             print("a ps was lost: training goes on from the last checkpoint", flush=True)
+            for i in range(len(cluster.ps)):
+                with contextlib.suppress(LOST):
+                    ps.report("lost", k, i)
 
 
 if __name__ == "__main__":

@@ -11,12 +11,13 @@ Kind:          all-reduce
 Paper:         Patarasuk, Yuan 2009, Bandwidth Optimal All-reduce Algorithms for Clusters of
                Workstations
 Differs from:  Collective-AllReduce: this script builds the ring itself, from sockets and NumPy
-Simplified:    the ring starts when the whole gradient is computed; nothing overlaps
+Simplified:    parts of the gradient are those of whole variables (--buckets)
 Run:           bash run.sh
 """
 
 import argparse
 import collections
+import concurrent.futures
 import contextlib
 import fcntl
 import hashlib
@@ -38,7 +39,7 @@ tf.get_logger().setLevel("ERROR")
 Update = collections.namedtuple("Update", "pulled loss pushed version ticket push moved")
 
 
-def algorithm(w, step, gradient, ring, flags):
+def algorithm(w, step, gradient, buckets, flags):
     """Makes one step of one worker; all workers make it together.
 
     w: all parameters, as one vector, each worker's own copy. step: the counter of steps.
@@ -46,18 +47,13 @@ def algorithm(w, step, gradient, ring, flags):
     """
     version = step.read_value()
     w_k = w.read_value()
-    loss, g = gradient(w_k, version)
+    loss, g = gradient(w_k, version, buckets.through)  # it may send parts before all are there
 
     # Ring: the gradient goes around. All workers get the same sum, to the last bit, so their
     # copies of w stay the same.
-    def numpy_all_reduce(vector):
-        x, before = vector.copy(), ring.sent + ring.received
-        all_reduce(x, ring)
-        return x, ring.sent + ring.received - before
-
     # stateful=False, or TensorFlow would take the times of a push too late.
-    total, moved = tf.numpy_function(numpy_all_reduce, [g], [tf.float32, tf.int64], stateful=False)
-    w.assign_sub(flags.learning_rate * total / ring.n)
+    total, moved = tf.numpy_function(buckets.sum, [g], [tf.float32, tf.int64], stateful=False)
+    w.assign_sub(flags.learning_rate * total / buckets.ring.n)
     step.assign_add(1)
     return Update([w_k], loss, [g], version, version, total, moved)
 
@@ -98,8 +94,81 @@ def all_gather(chunk, ring):
 # endregion: all_reduce
 
 
+# region: buckets
+class Buckets:
+    """The buckets of a vector. The ring sums them one after the other, the last one first.
+
+    That is the order of a backward pass. All workers have the same order, whatever comes when.
+    """
+
+    def __init__(self, ring, sizes, count):
+        """sizes: how many numbers each variable has. count: how many buckets to make of them."""
+        self.ring, self.count = ring, count
+        self.pool = concurrent.futures.ThreadPoolExecutor(1)
+        self.ends = np.cumsum([0, *sizes])
+        middles = (self.ends[1:] + self.ends[:-1]) / 2  # of the variables
+        self.bucket_of = [int(count * middle / self.ends[-1]) for middle in middles]
+        self.x = np.empty(self.ends[-1], np.float32)
+        self.begin()
+
+    def begin(self):
+        """Nothing has been summed."""
+        self.missing, self.sums = collections.Counter(self.bucket_of), []
+        self.left = sorted(self.missing)  # the buckets that are not on their way
+
+    def through(self, i, v):
+        """Returns v, variable i of the model. The backward pass then calls add(i, its gradient)."""
+        if self.count == 1:
+            return v
+
+        @tf.custom_gradient
+        def same(v):
+            def back(d):
+                d = tf.convert_to_tensor(d)
+                added = tf.numpy_function(self.add, [i, d], tf.int64, stateful=False)
+                with tf.control_dependencies([added]):
+                    return tf.identity(d)
+
+            return tf.identity(v), back
+
+        return same(v)
+
+    def add(self, i, d):
+        """Takes the gradient of variable i. A bucket that is whole goes around."""
+        self.x[self.ends[i] : self.ends[i + 1]] = d.reshape(-1)
+        self.missing[self.bucket_of[i]] -= 1
+        while self.left and not self.missing[self.left[-1]]:
+            bucket = self.left.pop()
+            mine = [k for k, other in enumerate(self.bucket_of) if other == bucket]
+            part = self.x[self.ends[mine[0]] : self.ends[mine[-1] + 1]]
+            self.sums.append(self.pool.submit(self.around, part))
+        return i
+
+    def around(self, part):
+        """Sums a part over all workers; returns the bytes that this worker has moved for it."""
+        before = self.ring.sent + self.ring.received
+        all_reduce(part, self.ring)
+        return self.ring.sent + self.ring.received - before
+
+    def sum(self, vector):
+        """Returns the sum of a vector over all workers, and the bytes moved for it."""
+        if not self.sums:  # no part came before the whole
+            self.x[:] = vector
+            moved = self.around(self.x)
+        elif self.left:
+            raise ValueError("a variable has no gradient: --buckets must be 1")
+        else:
+            moved = sum(done.result() for done in self.sums)
+        self.begin()
+        return self.x.copy(), moved
+
+
+# endregion: buckets
+
+
 STEPS, BATCH_SIZE, LEARNING_RATE = 2000, 32, 0.1  # the defaults
 MORE_FLAGS = [  # (name, default, help) of the flags that only this algorithm has
+    ("buckets", 1, "parts of the gradient, each sent when the backward pass has it"),
     ("steps-per-call", 10, "steps in one call of the graph"),
     ("step-timeout", 60, "seconds to wait for a neighbour at most"),
 ]
@@ -218,9 +287,11 @@ def build(ring, model, data, flags):
     rows = data.x_train[k::n], data.y_train[k::n], *data[2:]
     x, y, x_test, y_test = map(tf.Variable, map(np.asarray_chkfinite, rows))
     gradient = gradients(model, state, x, y, flags, k)
+    sizes = [int(np.prod(v.shape)) for v in model.trainable_variables]
+    buckets = Buckets(ring, sizes, flags.buckets)
 
     def one_step():
-        update = algorithm(w, step, gradient, ring, flags)
+        update = algorithm(w, step, gradient, buckets, flags)
         column = [[PUSH.split(",").index("bytes")]]  # counted by the ring, not computed
         moved = [tf.cast(update.moved, "float64")]
         return tf.tensor_scatter_nd_update(push_row(update, step, flags), column, moved)
@@ -242,7 +313,8 @@ def build(ring, model, data, flags):
 def main():
     """Trains as the worker that TF_CONFIG names."""
     flags, cluster = parse_flags(), Cluster()
-    tf.config.threading.set_inter_op_parallelism_threads(1)  # others would spin, and slow the ring
+    # More threads would spin, and slow the ring; but parts go around beside a backward pass.
+    tf.config.threading.set_inter_op_parallelism_threads(1 if flags.buckets == 1 else 2)
     data = load_data(flags.dataset)
     keras.utils.set_random_seed(flags.seed)
     model = make_model(data)
@@ -464,14 +536,15 @@ def gradients(model, state, x, y, flags, rank):
     """Returns gradient(w, number) -> (the loss on a mini-batch of the rows x, y at w, g).
 
     The rows of a mini-batch depend on (seed, rank, number) and on nothing else, so that a
-    mini-batch can be drawn again elsewhere.
+    mini-batch can be drawn again elsewhere. through(i, v): variable i of the model passes it.
     """
 
-    def gradient(w, number):
+    def gradient(w, number, through=lambda i, v: v):
         key = [flags.seed * 65536 + rank, number]  # of int64, as the number is
         rows = tf.random.stateless_uniform([flags.batch_size], key, 0, x.shape[0], tf.int32)
+        values = [through(i, v) for i, v in enumerate(unpack(model, w))]
         outputs, after, penalties = model.stateless_call(
-            unpack(model, w), state, tf.gather(x, rows), training=True, return_losses=True
+            values, state, tf.gather(x, rows), training=True, return_losses=True
         )
         for v, new in zip(state, after):
             v.assign(new)

@@ -5,15 +5,13 @@ from common.references import Synchronous
 REFERENCE = Synchronous
 FLAGS = {}
 MISTAKES = {
-    "parameters": {"the sum instead of the mean": [(" * total / ring.n", " * total")]},
+    "parameters": {"the sum instead of the mean": [(" * total / buckets.ring.n", " * total")]},
     "ranks": {
         "no broadcast": [("    broadcast([step, w, *state], ring)\n", "")],
-        "nothing goes around": [
-            ("        all_reduce(x, ring)\n        return x,", "        return x,")
-        ],
+        "nothing goes around": [("        all_reduce(part, self.ring)\n", "")],
     },
     "union": {"all ranks have the same shard": [("k, n = ring.rank, ring.n", "k, n = 0, ring.n")]},
-    "losses": {"constant data": [("gradient(w_k, version)", "gradient(w_k, 0)")]},
+    "losses": {"constant data": [("gradient(w_k, version, ", "gradient(w_k, 0, ")]},
 }
 COMPARED_BY = (
     "tests/equations/test_ring.py::test_training_is_one_worker_on_the_union_of_the_batches"
