@@ -1,0 +1,88 @@
+"""Lines-Changed: how many lines of a program change when it is to run on two workers.
+
+Runs each of the programs in programs/, and counts the lines that differ from the one for a single
+process. Empty lines and comments do not count.
+
+Kind:          driver
+Run:           bash run.sh
+"""
+
+import difflib
+import importlib.util
+import io
+import pathlib
+import re
+import sys
+import tempfile
+import tokenize
+
+from common import drivers
+
+PROGRAMS = pathlib.Path(__file__).resolve().parent / "programs"
+TFRUN = ["tfrun", "--workers", "2", "--ps"]
+# (what it is called, the program for one process, that for two, what starts it, its package)
+WAYS = [
+    ("fit with MirroredStrategy", "fit", "fit_strategy", ["python"], "tensorflow"),
+    ("PyTorch's DDP", "torch_loop", "torch_ddp", "torchrun --nproc_per_node 2".split(), "torch"),
+    ("Horovod", "loop", "loop_horovod", "horovodrun --gloo -np 2 python".split(), "horovod"),
+    ("MultiWorkerMirroredStrategy", "loop", "loop_strategy", [*TFRUN, "0", "--"], "tensorflow"),
+    ("functions of a ps", "loop", "loop_ps", [*TFRUN, "1", "--"], "tensorflow"),
+]
+LEAST = 0.85  # the accuracy that each program must reach
+
+
+def lines_of(name):
+    """Returns the lines of a program that say something."""
+    text = (PROGRAMS / f"{name}.py").read_text()
+    lines = text.splitlines()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            row, column = token.start
+            lines[row - 1] = lines[row - 1][:column]
+    begin = next(i for i, line in enumerate(lines) if line.startswith(("import", "from")))
+    return [line.rstrip() for line in lines[begin:] if line.strip()]
+
+
+def changed(one, two):
+    """Returns how many lines a program adds to another, changes, and takes away."""
+    added = altered = gone = 0
+    matcher = difflib.SequenceMatcher(None, lines_of(one), lines_of(two), autojunk=False)
+    for tag, begin, end, other_begin, other_end in matcher.get_opcodes():
+        before, after = end - begin, other_end - other_begin
+        if tag != "equal":
+            altered += min(before, after)
+            added += max(0, after - before)
+            gone += max(0, before - after)
+    return added, altered, gone
+
+
+def accuracy(name, launcher):
+    """Runs a program to its end; returns the accuracy that it prints."""
+    with tempfile.TemporaryDirectory() as folder:
+        output = drivers.run([*launcher, str(PROGRAMS / f"{name}.py")], folder)
+    found = re.findall(r"accuracy ([\d.]+)", output)
+    if not found or float(found[0]) < LEAST:
+        sys.exit(f"{name}.py ends with accuracy {found[:1]}, not {LEAST} at least:\n{output}")
+    return float(found[0])
+
+
+def main():
+    parser = drivers.Parser(__doc__)
+    _, chosen = parser.only(WAYS)
+    console = drivers.table_console(100)
+    table = drivers.plain_table("way", "lines", "added", "changed", "gone", "accuracy")
+    versions = []
+    for name, one, two, launcher, package in chosen:
+        if not importlib.util.find_spec(package):
+            console.print(f"{name} is left out: there is no {package}")
+            continue
+        accuracy(one, ["python"])
+        row = [len(lines_of(one)), *changed(one, two), f"{accuracy(two, launcher):.2f}"]
+        table.add_row(name, *map(str, row))
+    console.print(table)
+    console.print(f"lines: of the program for one process; {drivers.setting(*versions)}")
+    drivers.leave(console, drivers.output_directory("Lines-Changed"), "table.txt")
+
+
+if __name__ == "__main__":
+    main()
