@@ -55,7 +55,7 @@ def server(n, w, step, flags):
 
 
 def update(ps, version, w_k, gradient, flags):
-    """Makes one gradient of a worker, and the step that it is part of. Returns loss and reply.
+    """Makes T steps of a worker, and the common step that they are part of: (loss, reply).
 
     w_k: all parameters after so many updates as version says. gradient(w, number): the loss at w,
     and its gradient, on a mini-batch that the number and this worker's rank choose.

@@ -19,14 +19,14 @@ import tokenize
 from common import drivers
 
 PROGRAMS = pathlib.Path(__file__).resolve().parent / "programs"
-TFRUN = ["tfrun", "--workers", "2", "--ps"]
+TFRUN = ["tfrun", "--workers", "2"]
 # (what it is called, the program for one process, that for two, what starts it, its package)
 WAYS = [
     ("fit with MirroredStrategy", "fit", "fit_strategy", ["python"], "tensorflow"),
     ("PyTorch's DDP", "torch_loop", "torch_ddp", "torchrun --nproc_per_node 2".split(), "torch"),
     ("Horovod", "loop", "loop_horovod", "horovodrun --gloo -np 2 python".split(), "horovod"),
-    ("MultiWorkerMirroredStrategy", "loop", "loop_strategy", [*TFRUN, "0", "--"], "tensorflow"),
-    ("functions of a ps", "loop", "loop_ps", [*TFRUN, "1", "--"], "tensorflow"),
+    ("MultiWorkerMirroredStrategy", "loop", "loop_strategy", [*TFRUN, "--"], "tensorflow"),
+    ("functions of a ps", "loop", "loop_ps", [*TFRUN, "--ps", "1", "--"], "tensorflow"),
 ]
 LEAST = 0.85  # the accuracy that each program must reach
 

@@ -1,4 +1,4 @@
-"""Equal processes, which a strategy connects: tfrun --ps 0 --workers 2 -- loop_strategy.py"""
+"""Equal processes, which a strategy connects: tfrun --workers 2 -- loop_strategy.py"""
 
 import keras
 import numpy as np
