@@ -125,7 +125,7 @@ class Buckets:
         def same(v):
             def back(d):
                 d = tf.convert_to_tensor(d)
-                added = tf.numpy_function(self.add, [i, d], tf.int64, stateful=False)
+                added = tf.numpy_function(self.add, [i, d], tf.int32)
                 with tf.control_dependencies([added]):
                     return tf.identity(d)
 

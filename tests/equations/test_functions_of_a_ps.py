@@ -1,8 +1,10 @@
 """What a ps of the new kind promises: one clock for all parts, refusals, real threads, the end."""
 
 import json
-import os
 import contextlib
+import os
+import pathlib
+import tempfile
 import threading
 import time
 import types
@@ -418,7 +420,8 @@ def test_what_lasts_on_a_ps_goes_on(script, tmp_path):
 def check_going_on(script, folder, changes=()):
     file, text = equations.of(script), examples.replaced(script, changes)
     flags, losses = command_line(file.FLAGS), []
-    with in_process.Workers(script, 1, flags, text=text) as first:
+    data, _ = file.PROBLEM(script, 1, folder)
+    with in_process.Workers(script, 1, flags, data, text) as first:
         for _ in range(7):
             first.workers[0].push()
         path = f"{folder}/model.ckpt-7_temp/all"
@@ -430,7 +433,7 @@ def check_going_on(script, folder, changes=()):
         first.workers[0].own = None
         losses.append([first.workers[0].push()[:2] for _ in range(7)])
         due = first.values()
-    with in_process.Workers(script, 1, flags, text=text) as second:
+    with in_process.Workers(script, 1, flags, data, text) as second:
         second.script.restore(str(folder), second.servers.saved)
         for v, value in zip(second.workers[0].model.non_trainable_variables, state):
             v.assign(value)
@@ -566,7 +569,11 @@ def check_row(script=HOGWILD, changes=(), ps=3):
     file = equations.of(script)
     T, n = file.FLAGS.get("local_steps", 1), 3 if script in SCRIPTS else 1  # one waits for none
     flags = {name: value for name, value in file.FLAGS.items() if name != "post_local"}
-    with in_process.Workers(script, n, command_line(flags), text=text, ps=ps) as workers:
+    with contextlib.ExitStack() as stack:
+        folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        data, _ = file.PROBLEM(script, n, folder)
+        workers = in_process.Workers(script, n, command_line(flags), data, text, ps)
+        stack.enter_context(workers)
         tf, worker = workers.tf, workers.workers[n - 1]
         gradient, size = worker.gradient, len(workers.servers.vector("w"))
         assert size % 2 and size % 3
@@ -582,9 +589,9 @@ def check_row(script=HOGWILD, changes=(), ps=3):
             waited = tf.numpy_function(sleep, [value], value.dtype, stateful=False)
             return tf.ensure_shape(waited, value.shape)
 
-        def late_gradient(w, number):  # by as much in all steps together
-            loss, g = gradient(w, number)
-            return loss, wait("gradient", g)
+        def late_gradient(w, *number):  # by as much in all steps together
+            loss, g, *place = gradient(w, *number)
+            return loss, wait("gradient", g), *place
 
         def slow(function):
             return lambda age, *more: function(age, *more[:-1], wait("push", more[-1]))

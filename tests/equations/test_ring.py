@@ -215,18 +215,18 @@ def test_training_is_one_worker_on_the_union_of_the_batches(quick, tmp_path):
     assert {"checkpoint", "model.ckpt-20.index", "flags.json"} < left[0]
 
 
-TOO_EARLY = ("and not self.missing[self.left[-1]]", "and self.missing[self.left[-1]] < 2")
+CUT = ("self.ends[mine[-1] + 1]]", "self.ends[mine[-1]]]")
 
 
 def test_buckets_change_no_bit(quick, tmp_path):
-    """Catches parts that go around before the backward pass has them, or not in one order."""
+    """Catches buckets that are not all of the gradient, or other ones on another worker."""
     values = []
     for buckets in "1", "3":
         check_training(quick, tmp_path / buckets, flags=["--buckets", buckets], n=2)
         values.append(np.load(ringed.folders(tmp_path / buckets)[0] / "w.npy"))
     assert np.array_equal(*values)
-    with support.caught("parameters"):
-        check_training(quick, tmp_path / "early", [TOO_EARLY], ["--buckets", "3"], n=2)
+    with support.caught("(ranks|parameters)"):
+        check_training(quick, tmp_path / "cut", [CUT], ["--buckets", "3"], n=2)
 
 
 @pytest.mark.parametrize("script, fails, changes", equations.mistakes([SCRIPT], core=1))

@@ -32,8 +32,8 @@ class Client:
     def __getattr__(self, name):
         def call(*arguments):
             value = self.functions[name](*arguments)
-            every = [*arguments, *flat_list(value)]
-            vectors = [t for t in every if t.dtype.is_floating and t.shape.rank]
+            came = [t for t in flat_list(value) if t.dtype.is_floating]
+            vectors = [t for t in [*arguments[1:], *came] if t.shape.rank]  # without the header
             self.crossed += [t.dtype.size * t.shape[0] for t in vectors]
             return types.SimpleNamespace(get_value=lambda: value)
 
