@@ -445,6 +445,49 @@ def check_going_on(script, folder, changes=()):
     assert not wrong, "\n".join(wrong)
 
 
+FILES = examples.main_script("Operations/Train-and-Evaluate")
+
+
+def check_places(folder, changes=()):
+    """Each worker's place in its files is what it has read, also on ps that come later."""
+    data, text = equations.of(FILES).PROBLEM(FILES, 2, folder)[0], examples.replaced(FILES, changes)
+
+    def places(workers):
+        last = workers.workers[0].ps.parts["w"][-1]
+        return [worker.ps.ask("place", last).get_value()[0].numpy().tolist() for worker in workers]
+
+    with in_process.Workers(FILES, 2, command_line({}), data, text) as first:
+        for k in 0, 1, 1:
+            first.workers[k].push()
+        found = [places(first)]
+        path = f"{folder}/model.ckpt-3_temp/all"
+        saved = [(name, place, v.read_value()) for name, place, v in first.servers.saved]
+        first.script.write(path, saved)
+        first.script.merge(str(folder), 3, [path])
+    with in_process.Workers(FILES, 2, command_line({}), data, text) as second:
+        second.script.restore(str(folder), second.servers.saved)
+        found.append(places(second))
+    due = [[0, BATCH], [1, BATCH]]  # a file has the rows of one mini-batch
+    assert found == [due, due], f"places: {found}"
+
+
+def test_places_in_files_go_on(tmp_path):
+    check_places(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [('{f"places_of_{n}": places} if step.is_last else {}', "{}")],
+        [("scatter_nd_update([[step.worker]], [place])", "scatter_nd_update([[0]], [place])")],
+    ],
+    ids=["not saved", "those of worker 0"],
+)
+def test_places_that_get_lost_are_caught(changes, tmp_path):
+    with support.caught("places"):
+        check_places(tmp_path, changes)
+
+
 @pytest.mark.parametrize(
     "name, changes",
     [

@@ -492,10 +492,12 @@ MISTAKES = {
         "one local step counts": [(COUNT, "local_steps, flags.batch_size]")]
     },
     (check_examples, LOCAL_SGD, "examples"): {
-        "T local steps count, also where one is made": [("go.op, T)", "go.op, flags.local_steps)")]
+        "T local steps count, also where one is made": [
+            ("(local_steps=T)", "(local_steps=np.int64(flags.local_steps))")
+        ]
     },
     (check_examples, "Multiple-GPUs-Single-Machine", "examples"): {
-        "one tower counts": [("1, 1, devices, 1, 1", "1, 1, 1, 1, 1")]
+        "one tower counts": [("[1, 1, 1, 1, n, 1, 1, 1, 1]", "[1, 1, 1, 1, 1, 1, 1, 1, 1]")]
     },
     (check_seeds, SESSIONS, "parameters"): {
         "a seed that changes nothing": [("set_random_seed(flags.seed)", "set_random_seed(0)")]

@@ -92,16 +92,16 @@ def test_a_row_says_what_a_worker_has_done(script, form, n):
 
 
 RING, COMPRESSED = FORMS
-COUNT = "        return x, ring.sent + ring.received - before\n"
+COUNT = "        return self.ring.sent + self.ring.received - before\n"
 ROW = "local_steps * flags.batch_size, update.loss]"
 MISTAKES = {
     (RING, "bytes"): {
         "what comes is not in it": [
-            (COUNT, COUNT.replace("ring.sent + ring.received", "ring.sent"))
+            (COUNT, COUNT.replace("self.ring.sent + self.ring.received", "self.ring.sent"))
         ],
         "each row counts all": [(COUNT, COUNT.replace(" - before", ""))],
         "the size of w, twice, by n": [
-            (COUNT, "        return x, np.int64(4 * (ring.n - 1) * x.nbytes // ring.n)\n")
+            (COUNT, "        return 4 * (self.ring.n - 1) * part.nbytes // self.ring.n\n")
         ],
     },
     (RING, "examples"): {"those of all workers": [(ROW, "3 * " + ROW)]},
