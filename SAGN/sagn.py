@@ -237,7 +237,7 @@ def missing_workers(cluster):
     """Returns the names of the workers that have not reported a gradient for the present step."""
     client = connect(cluster.ps[0], OPTIONAL_WAIT_SECONDS)
     age, _ = client.status().get_value()
-    now, steps = client.reported_0([age, 0, 0, 0]).get_value()
+    now, steps = client.reported_0(age * [1, 0, 0, 0]).get_value()  # a header
     names = [f"{job} {index}" for job, index in cluster.workers]
     return ", ".join(name for name, step in zip(names, steps) if step != now) or "the ps"
 
@@ -481,9 +481,12 @@ def serve_part(part, server, age, flags):
 def functions_for_all(age, next_age, sizes, ranks):
     """Returns {name: function} of what no part has for itself. ranks: {what: those who report}."""
 
-    def missing(what, rank):
-        if what == b"lost":  # the chief may wait for a worker that waits for the chief
+    def lost(of_age):
+        if age == of_age:  # the chief may wait for a worker that waits for the chief
             end_waits(1)
+        return np.int64(0)
+
+    def missing(what, rank):
         if rank >= 0:
             ranks[what.decode()].add(int(rank))
             ranks["joined"].add(int(rank))
@@ -499,6 +502,7 @@ def functions_for_all(age, next_age, sizes, ranks):
         "begin": (lambda new: next_age.assign(new).read_value(), [COUNT]),
         "report": (lambda *report: tf.numpy_function(missing, report, tf.int64), [word, COUNT]),
         "join": (lambda: tf.numpy_function(free_rank, [], tf.int64), []),
+        "report_lost": (lambda *of_age: tf.numpy_function(lost, of_age, tf.int64), [COUNT]),
     }
     return {name: tf.function(*function, autograph=False) for name, function in functions.items()}
 
@@ -539,7 +543,7 @@ def serve(cluster, server, flags):
     address = os.getenv("PS_ADDRESS") or cluster.ps[cluster.index]
     check_address(address)
     age, next_age = (tf.Variable(0, dtype=tf.int64) for _ in range(2))
-    ranks = {what: set() for what in ("start", "done", "lost")}
+    ranks = {what: set() for what in ("start", "done")}
     ranks["joined"] = set(range(len(cluster.workers)))
     while True:
         sizes = read_sizes(cluster.folder) if age != 0 else None
@@ -1002,8 +1006,8 @@ def train(cluster, model, data, update, flags, seconds=REQUIRED_WAIT_SECONDS):
             if is_first:  # one update: it traces the graph, before the common start
                 pulled = updates(np.int32(flags.updates_per_call - 1), *pull_anew())
             ps.report("start", k)
-            if is_first:
-                wait_for_others("start", 0)
+            if is_first:  # those that a step does not wait for may come later
+                wait_for_others("start", getattr(flags, "backup_workers", 0))
             pulled = pull_anew(pulled)
             saved = int(pulled[1])  # after a loss it is less than this worker's last update
             while pulled[1] < flags.steps:
@@ -1031,9 +1035,9 @@ def train(cluster, model, data, update, flags, seconds=REQUIRED_WAIT_SECONDS):
             if losses > LOSSES or not (isinstance(error, LOST) or begins_anew):
                 raise
             print("a ps was lost: training goes on from the last checkpoint", flush=True)
-            for i in range(len(cluster.ps)):
+            for client in ps.controls if isinstance(error, LOST) else []:
                 with contextlib.suppress(LOST):
-                    ps.report("lost", k, i)
+                    client.report_lost(ps.age).get_value()
 
 
 if __name__ == "__main__":

@@ -492,9 +492,12 @@ def serve_part(part, server, age, flags):
 def functions_for_all(age, next_age, sizes, ranks):
     """Returns {name: function} of what no part has for itself. ranks: {what: those who report}."""
 
-    def missing(what, rank):
-        if what == b"lost":  # the chief may wait for a worker that waits for the chief
+    def lost(of_age):
+        if age == of_age:  # the chief may wait for a worker that waits for the chief
             end_waits(1)
+        return np.int64(0)
+
+    def missing(what, rank):
         if rank >= 0:
             ranks[what.decode()].add(int(rank))
             ranks["joined"].add(int(rank))
@@ -510,6 +513,7 @@ def functions_for_all(age, next_age, sizes, ranks):
         "begin": (lambda new: next_age.assign(new).read_value(), [COUNT]),
         "report": (lambda *report: tf.numpy_function(missing, report, tf.int64), [word, COUNT]),
         "join": (lambda: tf.numpy_function(free_rank, [], tf.int64), []),
+        "report_lost": (lambda *of_age: tf.numpy_function(lost, of_age, tf.int64), [COUNT]),
     }
     return {name: tf.function(*function, autograph=False) for name, function in functions.items()}
 
@@ -550,7 +554,7 @@ def serve(cluster, server, flags):
     address = os.getenv("PS_ADDRESS") or cluster.ps[cluster.index]
     check_address(address)
     age, next_age = (tf.Variable(0, dtype=tf.int64) for _ in range(2))
-    ranks = {what: set() for what in ("start", "done", "lost")}
+    ranks = {what: set() for what in ("start", "done")}
     ranks["joined"] = set(range(len(cluster.workers)))
     while True:
         sizes = read_sizes(cluster.folder) if age != 0 else None

@@ -214,10 +214,7 @@ MISTAKES = {
             ("move(now, tf.gather(slots, ranks))", "move(now, slots)")
         ],
         "another part takes all slots, whoever is there": [
-            (
-                "move(step.version - 1, tf.gather(slots, step.ranks))",
-                "move(step.version - 1, slots)",
-            )
+            ("move(step.version - 1, tf.gather(slots, ranks))", "move(step.version - 1, slots)")
         ],
     },
     (wait, "steps"): {
