@@ -136,7 +136,8 @@ def build(models, data, flags, devices):
     def test():
         return evaluation(models[0], w, states[0], x_test, y_test)
 
-    return tf.train.Checkpoint(step=step, w=w, states=states), make_steps, test
+    saved = tf.train.Checkpoint(step=step, w=w, state=states[0], other_states=states[1:])
+    return saved, make_steps, test
 
 
 def main():
