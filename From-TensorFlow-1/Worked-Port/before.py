@@ -40,7 +40,7 @@ with tf.device(
     tf.summary.scalar("loss", loss)
 
 
-def mini_batch(context):
+def mini_batch():
     rows = random.randint(len(digits), size=BATCH_SIZE)
     return {x: digits[rows] / 16, y: labels[rows]}
 
