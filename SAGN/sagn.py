@@ -116,7 +116,6 @@ METRICS = {"accuracy": ("max", keras.metrics.sparse_categorical_accuracy)}
 # endregion: problem
 
 
-# region: synchronous
 def main():
     """Runs the task that TF_CONFIG names: a ps serves, a worker trains."""
     flags, cluster = parse_flags(), Cluster()
@@ -132,9 +131,6 @@ def main():
     except tf.errors.DeadlineExceededError:
         missing = missing_workers(cluster)
         raise TimeoutError(f"no gradient of {missing} came in {flags.step_timeout} s") from None
-
-
-# endregion: synchronous
 
 
 # From here to the end: the same text in every example with a parameter server. --------------------

@@ -117,11 +117,11 @@ METRICS = {"accuracy": ("max", keras.metrics.sparse_categorical_accuracy)}
 # endregion: problem
 
 
-# region: synchronous
 def main():
     """Runs the task that TF_CONFIG names: a ps serves, a worker trains."""
     flags, cluster = parse_flags(), Cluster()
     n = len(cluster.workers)
+    parse_rates(flags.learning_rates)  # raises before anybody waits
     if cluster.job == "ps":  # it needs no data: worker 0 saves the first values of w for it
         return serve(cluster, functools.partial(server, n), flags)
     if cluster.rank is None:
@@ -133,9 +133,6 @@ def main():
     except tf.errors.DeadlineExceededError:
         missing = missing_workers(cluster)
         raise TimeoutError(f"no gradient of {missing} came in {flags.step_timeout} s") from None
-
-
-# endregion: synchronous
 
 
 # From here to the end: the same text in every example with a parameter server. --------------------

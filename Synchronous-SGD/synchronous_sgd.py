@@ -38,8 +38,6 @@ def server(n, w, step, flags):
     and knows which worker calls.
     """
     N = n - flags.backup_workers
-    if N < 1:
-        raise ValueError(f"--backup-workers must be below the number of workers, {n}")
 
     # Synchronous-SGD: the step number `steps`, which N gradients at the same w make together.
     def move(steps, gradients):
@@ -124,11 +122,12 @@ METRICS = {"accuracy": ("max", keras.metrics.sparse_categorical_accuracy)}
 # endregion: problem
 
 
-# region: synchronous
 def main():
     """Runs the task that TF_CONFIG names: a ps serves, a worker trains."""
     flags, cluster = parse_flags(), Cluster()
     n = len(cluster.workers)
+    if flags.backup_workers >= n:
+        raise ValueError(f"--backup-workers must be below the number of workers, {n}")
     if cluster.job == "ps":  # it needs no data: worker 0 saves the first values of w for it
         return serve(cluster, functools.partial(server, n), flags)
     if cluster.rank is None:
@@ -140,9 +139,6 @@ def main():
     except tf.errors.DeadlineExceededError:
         missing = missing_workers(cluster)
         raise TimeoutError(f"no gradient of {missing} came in {flags.step_timeout} s") from None
-
-
-# endregion: synchronous
 
 
 # From here to the end: the same text in every example with a parameter server. --------------------

@@ -244,6 +244,7 @@ def main():
         raise ValueError(f"{len(data.files)} files are too few for {n} workers")
     keras.utils.set_random_seed(flags.seed)
     model = make_model(data)
+    tf.random.set_seed(flags.seed + 1)  # at 0 tf.data would look at its own seed, a tensor
     if cluster.job == "evaluator":
         export(model, judge(cluster, model, data, flags), cluster.folder)
         return print("done, the output is in", cluster.folder, flush=True)
