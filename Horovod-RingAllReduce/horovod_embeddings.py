@@ -146,22 +146,6 @@ def build(data, flags):
     return {"step": step, "w": w}, many(one_step), test
 
 
-def main():
-    """Trains as one of the ranks that horovodrun starts."""
-    flags = parse_flags()
-    # Horovod: 3. connect to the other ranks; horovodrun has set each rank's number and address.
-    hvd.init()
-    take_gpu()
-    data = load_data(flags.dataset)
-    # Each rank draws its own first w, as it would without a seed; step 6 replaces it.
-    keras.utils.set_random_seed(flags.seed + hvd.rank())
-    saved, make_steps, test = build(data, flags)
-    metrics = metrics_of_rank([Table(v.name, v.shape) for v in saved["w"]], flags)
-    train(make_steps, test, metrics, begin(saved, metrics), flags)
-    if metrics.is_chief and hvd.size() > 1:
-        show(data, flags)
-
-
 # region: ranks
 def take_gpu():
     """Takes a GPU of its own, where there are some."""
@@ -209,6 +193,22 @@ def begin(saved, metrics):
 
 
 # endregion: ranks
+
+
+def main():
+    """Trains as one of the ranks that horovodrun starts."""
+    flags = parse_flags()
+    # Horovod: 3. connect to the other ranks; horovodrun has set each rank's number and address.
+    hvd.init()
+    take_gpu()
+    data = load_data(flags.dataset)
+    # Each rank draws its own first w, as it would without a seed; step 6 replaces it.
+    keras.utils.set_random_seed(flags.seed + hvd.rank())
+    saved, make_steps, test = build(data, flags)
+    metrics = metrics_of_rank([Table(v.name, v.shape) for v in saved["w"]], flags)
+    train(make_steps, test, metrics, begin(saved, metrics), flags)
+    if metrics.is_chief and hvd.size() > 1:
+        show(data, flags)
 
 
 # From here to the end: the same text in every example without a parameter server. -----------------

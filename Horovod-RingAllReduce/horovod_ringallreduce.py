@@ -128,23 +128,6 @@ def build(model, data, flags):
     return {"step": step, "w": w, "state": state, "optimizer": slots}, many(one_step), test
 
 
-def main():
-    """Trains as one of the ranks that horovodrun starts."""
-    flags = parse_flags()
-    # Horovod: 3. connect to the other ranks; horovodrun has set each rank's number and address.
-    hvd.init()
-    take_gpu()
-    data = load_data(flags.dataset)
-    # Each rank draws its own first w, as it would without a seed; step 6 replaces it.
-    keras.utils.set_random_seed(flags.seed + hvd.rank())
-    model = make_model(data)
-    metrics = metrics_of_rank(model.trainable_variables, flags)
-    saved, make_steps, test = build(model, data, flags)
-    manager = begin(saved, metrics)
-    separate_masks(saved["state"], hvd.rank())
-    train(make_steps, test, metrics, manager, flags)
-
-
 # region: ranks
 def take_gpu():
     """Takes a GPU of its own, where there are some."""
@@ -192,6 +175,23 @@ def begin(saved, metrics):
 
 
 # endregion: ranks
+
+
+def main():
+    """Trains as one of the ranks that horovodrun starts."""
+    flags = parse_flags()
+    # Horovod: 3. connect to the other ranks; horovodrun has set each rank's number and address.
+    hvd.init()
+    take_gpu()
+    data = load_data(flags.dataset)
+    # Each rank draws its own first w, as it would without a seed; step 6 replaces it.
+    keras.utils.set_random_seed(flags.seed + hvd.rank())
+    model = make_model(data)
+    metrics = metrics_of_rank(model.trainable_variables, flags)
+    saved, make_steps, test = build(model, data, flags)
+    manager = begin(saved, metrics)
+    separate_masks(saved["state"], hvd.rank())
+    train(make_steps, test, metrics, manager, flags)
 
 
 # From here to the end: the same text in every example without a parameter server. -----------------

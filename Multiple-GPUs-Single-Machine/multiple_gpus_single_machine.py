@@ -104,11 +104,9 @@ METRICS = {"accuracy": ("max", keras.metrics.sparse_categorical_accuracy)}
 def build(models, data, flags, devices):
     """Makes what a checkpoint holds, and functions that make steps and test w.
 
-    Tower k has every n-th row, and a model of its own, whose seeds are others: no two towers drop
-    the same units. All have the w of the first model.
+    Each tower has every n-th row, and seeds of its own; all have the w of the first model.
     """
-    n = len(models)
-    states, tower_gradients = [], []
+    n, states, tower_gradients = len(models), [], []
     with tf.device("/CPU:0"):  # a GPU takes no variables of int32
         step = tf.Variable(0, dtype=tf.int64)
         first = [tf.reshape(v.numpy(), [-1]) for v in models[0].trainable_variables]

@@ -94,78 +94,6 @@ def all_gather(chunk, ring):
 # endregion: all_reduce
 
 
-# region: buckets
-class Buckets:
-    """The buckets of a vector. The ring sums them one after the other, the last one first.
-
-    That is the order of a backward pass. All workers have the same order, whatever comes when.
-    """
-
-    def __init__(self, ring, sizes, count):
-        """sizes: how many numbers each variable has. count: how many buckets to make of them."""
-        self.ring, self.count = ring, count
-        self.pool = concurrent.futures.ThreadPoolExecutor(1)
-        self.ends = np.cumsum([0, *sizes])
-        middles = (self.ends[1:] + self.ends[:-1]) / 2  # of the variables
-        self.bucket_of = [int(count * middle / self.ends[-1]) for middle in middles]
-        self.x = np.empty(self.ends[-1], np.float32)
-        self.begin()
-
-    def begin(self):
-        """Nothing has been summed."""
-        self.missing, self.sums = collections.Counter(self.bucket_of), []
-        self.left = sorted(self.missing)  # the buckets that are not on their way
-
-    def through(self, i, v):
-        """Returns v, variable i of the model. The backward pass then calls add(i, its gradient)."""
-        if self.count == 1:
-            return v
-
-        @tf.custom_gradient
-        def same(v):
-            def back(d):
-                d = tf.convert_to_tensor(d)
-                added = tf.numpy_function(self.add, [i, d], tf.int32)
-                with tf.control_dependencies([added]):
-                    return tf.identity(d)
-
-            return tf.identity(v), back
-
-        return same(v)
-
-    def add(self, i, d):
-        """Takes the gradient of variable i. A bucket that is whole goes around."""
-        self.x[self.ends[i] : self.ends[i + 1]] = d.reshape(-1)
-        self.missing[self.bucket_of[i]] -= 1
-        while self.left and not self.missing[self.left[-1]]:
-            bucket = self.left.pop()
-            mine = [k for k, other in enumerate(self.bucket_of) if other == bucket]
-            part = self.x[self.ends[mine[0]] : self.ends[mine[-1] + 1]]
-            self.sums.append(self.pool.submit(self.around, part))
-        return i
-
-    def around(self, part):
-        """Sums a part over all workers; returns the bytes that this worker has moved for it."""
-        before = self.ring.sent + self.ring.received
-        all_reduce(part, self.ring)
-        return self.ring.sent + self.ring.received - before
-
-    def sum(self, vector):
-        """Returns the sum of a vector over all workers, and the bytes moved for it."""
-        if not self.sums:  # no part came before the whole
-            self.x[:] = vector
-            moved = self.around(self.x)
-        elif self.left:
-            raise ValueError("a variable has no gradient: --buckets must be 1")
-        else:
-            moved = sum(done.result() for done in self.sums)
-        self.begin()
-        return self.x.copy(), moved
-
-
-# endregion: buckets
-
-
 STEPS, BATCH_SIZE, LEARNING_RATE = 2000, 32, 0.1  # the defaults
 MORE_FLAGS = [  # (name, default, help) of the flags that only this algorithm has
     ("buckets", 1, "parts of the gradient, each sent when the backward pass has it"),
@@ -515,6 +443,75 @@ def accept_left(ring, listener):
                 f"{worker_name(ring, -1)} with the same script, TF_CONFIG, flags and model\n"
             )
     return None
+
+
+# region: buckets
+class Buckets:
+    """The buckets of a vector. The ring sums them one after the other, the last one first.
+
+    That is the order of a backward pass. All workers have the same order, whatever comes when.
+    """
+
+    def __init__(self, ring, sizes, count):
+        """sizes: how many numbers each variable has. count: how many buckets to make of them."""
+        self.ring, self.count = ring, count
+        self.pool = concurrent.futures.ThreadPoolExecutor(1)
+        self.ends = np.cumsum([0, *sizes])
+        middles = (self.ends[1:] + self.ends[:-1]) / 2  # of the variables
+        self.bucket_of = [int(count * middle / self.ends[-1]) for middle in middles]
+        self.x = np.empty(self.ends[-1], np.float32)
+        self.begin()
+
+    def begin(self):
+        """Nothing has been summed."""
+        self.missing, self.sums = collections.Counter(self.bucket_of), []
+        self.left = sorted(self.missing)  # the buckets that are not on their way
+
+    def through(self, i, v):
+        """Returns v, variable i of the model. The backward pass then calls add(i, its gradient)."""
+        if self.count == 1:
+            return v
+
+        @tf.custom_gradient
+        def same(v):
+            def back(d):
+                d = tf.convert_to_tensor(d)
+                added = tf.numpy_function(self.add, [i, d], tf.int32)
+                with tf.control_dependencies([added]):
+                    return tf.identity(d)
+
+            return tf.identity(v), back
+
+        return same(v)
+
+    def add(self, i, d):
+        """Takes the gradient of variable i. A bucket that is whole goes around."""
+        self.x[self.ends[i] : self.ends[i + 1]] = d.reshape(-1)
+        self.missing[self.bucket_of[i]] -= 1
+        while self.left and not self.missing[self.left[-1]]:
+            bucket = self.left.pop()
+            mine = [k for k, other in enumerate(self.bucket_of) if other == bucket]
+            part = self.x[self.ends[mine[0]] : self.ends[mine[-1] + 1]]
+            self.sums.append(self.pool.submit(self.around, part))
+        return i
+
+    def around(self, part):
+        """Sums a part over all workers; returns the bytes that this worker has moved for it."""
+        before = self.ring.sent + self.ring.received
+        all_reduce(part, self.ring)
+        return self.ring.sent + self.ring.received - before
+
+    def sum(self, vector):
+        """Returns the sum of a vector over all workers, and the bytes moved for it."""
+        if not self.sums:  # no part came before the whole
+            self.x[:] = vector
+            moved = self.around(self.x)
+        elif self.left:
+            raise ValueError("a variable has no gradient: --buckets must be 1")
+        else:
+            moved = sum(done.result() for done in self.sums)
+        self.begin()
+        return self.x.copy(), moved
 
 
 # region: flat

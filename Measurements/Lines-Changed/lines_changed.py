@@ -8,6 +8,7 @@ Run:           bash run.sh
 """
 
 import difflib
+import importlib.metadata
 import importlib.util
 import io
 import pathlib
@@ -23,7 +24,13 @@ TFRUN = ["tfrun", "--workers", "2"]
 # (what it is called, the program for one process, that for two, what starts it, its package)
 WAYS = [
     ("fit with MirroredStrategy", "fit", "fit_strategy", ["python"], "tensorflow"),
-    ("PyTorch's DDP", "torch_loop", "torch_ddp", "torchrun --nproc_per_node 2".split(), "torch"),
+    (
+        "PyTorch's DDP",
+        "torch_loop",
+        "torch_ddp",
+        "python -m torch.distributed.run --nproc_per_node 2".split(),
+        "torch",
+    ),
     ("Horovod", "loop", "loop_horovod", "horovodrun --gloo -np 2 python".split(), "horovod"),
     ("MultiWorkerMirroredStrategy", "loop", "loop_strategy", [*TFRUN, "--"], "tensorflow"),
     ("functions of a ps", "loop", "loop_ps", [*TFRUN, "--ps", "1", "--"], "tensorflow"),
@@ -66,12 +73,20 @@ def accuracy(name, launcher):
     return float(found[0])
 
 
+def versions():
+    """Returns the names and versions of what the programs use."""
+    found = {
+        d.name.lower().replace("_", "-"): d.version for d in importlib.metadata.distributions()
+    }
+    names = ["tensorflow", "tensorflow-cpu", "torch", "horovod"]
+    return [f"{name} {found[name]}" for name in names if name in found]
+
+
 def main():
     parser = drivers.Parser(__doc__)
     _, chosen = parser.only(WAYS)
     console = drivers.table_console(100)
     table = drivers.plain_table("way", "lines", "added", "changed", "gone", "accuracy")
-    versions = []
     for name, one, two, launcher, package in chosen:
         if not importlib.util.find_spec(package):
             console.print(f"{name} is left out: there is no {package}")
@@ -80,7 +95,7 @@ def main():
         row = [len(lines_of(one)), *changed(one, two), f"{accuracy(two, launcher):.2f}"]
         table.add_row(name, *map(str, row))
     console.print(table)
-    console.print(f"lines: of the program for one process; {drivers.setting(*versions)}")
+    console.print(f"lines: of the program for one process; {drivers.setting(*versions())}")
     drivers.leave(console, drivers.output_directory("Lines-Changed"), "table.txt")
 
 

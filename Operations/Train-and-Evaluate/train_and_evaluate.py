@@ -1131,9 +1131,9 @@ def train_until_stopped(cluster, model, data, update, flags):
             if losses > LOSSES or not (isinstance(error, LOST) or begins_anew):
                 raise
             print("a ps was lost: training goes on from the last checkpoint", flush=True)
-            for i in range(len(cluster.ps)):
+            for client in ps.controls if isinstance(error, LOST) else []:
                 with contextlib.suppress(LOST):
-                    ps.report("lost", k, i)
+                    client.report_lost(ps.age).get_value()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Equal processes, PyTorch: torchrun --nproc_per_node 2 torch_ddp.py"""
+"""Equal processes, PyTorch: python -m torch.distributed.run --nproc_per_node 2 torch_ddp.py"""
 
 import numpy as np
 import torch
@@ -26,4 +26,5 @@ for i in range(500 // n):
         print(i, float(loss), flush=True)
 if rank == 0:
     print("accuracy", float((model(x).argmax(1) == y).float().mean()))
+distributed.barrier()  # nobody leaves while another one still needs it
 distributed.destroy_process_group()
