@@ -175,6 +175,8 @@ REQUIRED_WAIT_SECONDS = int(os.getenv("REQUIRED_WAIT_SECONDS", 120))  # for any 
 class Cluster:
     """The tasks of the cluster, and which of them this is, from TF_CONFIG."""
 
+    UNRANKED = ("ps", "worker")  # they need not be among the workers of TF_CONFIG
+
     def __init__(self):
         resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
         self.task = self.job, self.index = resolver.task_type, resolver.task_id
@@ -187,8 +189,8 @@ class Cluster:
             for index in spec.task_indices(job)
         ]
         # None for a ps, and for a worker beyond those of TF_CONFIG: it joins a live run.
-        is_listed = self.job not in ("ps", "worker", "evaluator") or self.task in self.workers
-        self.rank = self.workers.index(self.task) if is_listed else None
+        is_ranked = self.job not in self.UNRANKED or self.task in self.workers
+        self.rank = self.workers.index(self.task) if is_ranked else None
         self.folder = os.path.abspath(os.getenv("OUTPUT_DIR") or "output")
 
 

@@ -67,7 +67,7 @@ group(
         r"^\S+\.py: error: "
         r"|--rho must be below 1"
         r"|--learning-rates: each must|could not convert string to float: '"
-        r"|is neither gpipe nor 1f1b"
+        r"|is neither gpipe nor 1f1b|--buckets must be 1"
         r"|is no stage of ZeRO"
         r"|is too short: ten paragraphs",
         "hogwild.py: error: argument --steps: must be above 0 and finite",
@@ -130,8 +130,8 @@ group(
     (
         r"Collective ops must be configured at program startup|Virtual devices cannot be modified",
         "RuntimeError: Collective ops must be configured at program startup",
-        "`load_data` has used TensorFlow, which the strategy of this script must start itself.",
-        "Use NumPy there, or take an example without a strategy.",
+        "`load_data` has used TensorFlow, which this script must start itself.",
+        "Use NumPy there, or take an example that runs on one device.",
     ),
     (
         r"To call stateless_call, \w+ must be built|: need at least one array to concatenate",

@@ -50,10 +50,10 @@ def load_data(name, whole=load_data):
 """
 ENVIRONMENT = 'os.environ.update(KERAS_BACKEND="tensorflow", '
 ONE_PASS = (
-    '        rows = tf.random.stateless_uniform([flags.batch_size], key, 0, x.shape[0], "int32")\n',
+    '        rows = tf.random.stateless_uniform([flags.batch_size], key, 0, len(x), "int32")\n',
     "        first = tf.cast(number, tf.int64) * flags.batch_size\n"
     "        rows = first + tf.range(flags.batch_size, dtype=tf.int64)\n"
-    '        rows = tf.cast(rows % x.shape[0], "int32")\n',
+    '        rows = tf.cast(rows % len(x), "int32")\n',
 )
 
 

@@ -208,10 +208,10 @@ def test_the_best_checkpoint_outlives_a_long_test(tmp_path, monkeypatch):
     """Catches an evaluator that keeps a checkpoint only when it has been tested."""
     compare_best(tmp_path / "run", monkeypatch)
     copy = "return copy_checkpoint(checkpoint, folder)"
-    test = "            metrics.test(began, step, *means)\n"
+    test = "        metrics.test(began, step, *means)\n"
     after = test + (
-        "            with contextlib.suppress(FileNotFoundError):\n"
-        "                copy_checkpoint(checkpoint, folder)\n"
+        "        with contextlib.suppress(FileNotFoundError):\n"
+        "            copy_checkpoint(checkpoint, folder)\n"
     )
     with support.caught("best"):
         compare_best(tmp_path / "late", monkeypatch, [(copy, "return checkpoint"), (test, after)])

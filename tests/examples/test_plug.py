@@ -187,7 +187,7 @@ def test_a_cell_of_the_matrix_that_fails(tmp_path):
 )
 def test_a_problem_that_cannot_be(old, new, words, quick, tmp_path, monkeypatch):
     """It ends at once, and tfrun knows why."""
-    folder = "Multiple-GPUs-Single-Machine" if "Lost" in new else "Non-Distributed-Setup"
+    folder = "Model-Parallelism" if "Lost" in new else "Non-Distributed-Setup"
     script = examples.main_script(folder)  # a tf.function takes a tensor from outside, a graph not
     lost = """class Lost(keras.layers.Layer):
     ones = keras.ops.ones(64)

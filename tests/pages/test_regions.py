@@ -213,3 +213,18 @@ def test_neighbours_differ_little(folder, neighbour):
     lines = regions.difference(examples.main_script(neighbour), script)
     changed = [line for line in lines if line[0] in "+-" and line[:3] not in ("+++", "---")]
     assert 2 <= len(changed) <= equations.of(script).DIFFERS, "\n".join(changed)
+
+
+# (what still imports the API of TensorFlow 1, and why)
+STILL = {"Model-Parallelism/model_parallelism.py": "one client runs a graph in all places"}
+
+
+def test_sessions_stand_in_one_folder():
+    """Catches a script that brings TensorFlow 1 back, and an exception that has become none."""
+    found = set()
+    for path in examples.tracked("*.py"):
+        name = path.relative_to(support.ROOT).as_posix()
+        if not name.startswith(("From-TensorFlow-1/", "Basics-Tutorial/", "tests/")):
+            if re.search(r"^\s*(import|from) tensorflow\.compat", path.read_text(), re.MULTILINE):
+                found.add(name)
+    assert found == set(STILL)
