@@ -246,7 +246,7 @@ def stopped(records, tmp_path_factory):
 
         def learned():
             tests = evaluations(directory)
-            return len(tests) >= 2 and tests[-1][1] > 0.94
+            return len(tests) >= 2 and tests[-1][1] > 0.97
 
         support.wait_until(learned, 60, "two tests, and a model that has learned")
         (directory / "stop").touch()
