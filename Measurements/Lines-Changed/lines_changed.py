@@ -52,7 +52,7 @@ def lines_of(name):
 
 def changed(one, two):
     """Returns how many lines a program adds to another, changes, and takes away."""
-    added = altered = gone = 0
+    added, altered, gone = 0, 0, 0
     matcher = difflib.SequenceMatcher(None, lines_of(one), lines_of(two), autojunk=False)
     for tag, begin, end, other_begin, other_end in matcher.get_opcodes():
         before, after = end - begin, other_end - other_begin

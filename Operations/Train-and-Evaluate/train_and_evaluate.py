@@ -248,7 +248,8 @@ def main():
     tf.random.set_seed(flags.seed + 1)  # at 0 tf.data would look at its own seed, a tensor
     if cluster.job == "evaluator":
         export(model, judge(cluster, model, data, flags), cluster.folder)
-        return print("done, the output is in", cluster.folder, flush=True)
+        print("done, the output is in", cluster.folder, flush=True)
+        return
     train_until_stopped(cluster, model, data, update, flags)
 
 

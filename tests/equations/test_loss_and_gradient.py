@@ -197,10 +197,10 @@ def accumulated(script, text, n):
         for k, worker in enumerate(workers):
             loss, g = worker.session.run([worker.update.loss, worker.update.pushed])
             losses.append(loss)
-            w += workers.unpacked(-interleaved.flat(g))
+            w.extend(workers.unpacked(-interleaved.flat(g)))
             loss, g = tape(k, 0, first)
             due.append(loss)
-            expected += [-d for d in g]
+            expected.extend(-d for d in g)
         agree(losses, due, w, expected, [0 * v for v in w])
 
 
@@ -323,7 +323,8 @@ def towers(script, text, folder, n=2):
     data = module.Data(*problem.digits_like())
     models = [module.make_model(data) for _ in range(n)]
     saved, make_steps, _ = module.build(models, data, flags, ["/CPU:0"] * n)
-    first = expected = tape.cut(saved.w.numpy().astype(float))
+    first = tape.cut(saved.w.numpy().astype(float))
+    expected = first
     losses = make_steps(tf.constant(UPDATES)).numpy()[:, 5]
     last = tape.cut(saved.w.numpy())
     for number in range(UPDATES):
@@ -394,7 +395,8 @@ def ranks(script, text, folder, n=3):
         data = module.Data(*problem.digits_like())
         saved, make_steps, _ = module.build(module.make_model(data), data, flags)
         module.separate_masks(saved["state"], n - 1)
-        first = w = tape.cut(saved["w"].numpy().astype(float))
+        first = tape.cut(saved["w"].numpy().astype(float))
+        w = first
         losses = make_steps(module.tf.constant(UPDATES)).numpy()[:, 5]
         last = tape.cut(saved["w"].numpy())
     for number in range(UPDATES):
