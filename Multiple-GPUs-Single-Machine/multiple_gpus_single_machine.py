@@ -33,11 +33,13 @@ def algorithm(w, step, gradients, flags, devices):
     gradient(w, number), the loss on its mini-batch `number` at w, and its gradient, like w.
     """
     version = step.read_value()
-    losses, g = [], []
+    copies, losses, g = [], [], []
     for device, gradient in zip(devices, gradients):
         # Towers: a copy of w, a mini-batch and a gradient on each device, all at the same time.
         with tf.device(device):
-            loss, g_k = gradient(tf.identity(w.read_value()), version)
+            w_k = tf.identity(w.read_value())
+            loss, g_k = gradient(w_k, version)
+        copies.append(w_k)
         losses.append(loss)
         g.append(g_k)
 
@@ -47,7 +49,7 @@ def algorithm(w, step, gradients, flags, devices):
         mean = tf.add_n(g) / n
         w.assign_sub(flags.learning_rate * mean)
         step.assign_add(1)
-        return Update([], tf.add_n(losses) / n, [], version, version, mean)
+        return Update(copies, tf.add_n(losses) / n, g, version, version, mean)
 
 
 STEPS, BATCH_SIZE, LEARNING_RATE = 2000, 32, 0.1  # the defaults
@@ -121,7 +123,8 @@ def build(models, data, flags, devices):
 
     def one_step():
         update = algorithm(w, step, tower_gradients, flags, devices)
-        return push_row(update, step, flags) * [1, 1, 1, 1, n, 1, 1, 1, 1]  # examples of all towers
+        # The examples are those of all towers; nothing crosses a network.
+        return push_row(update, step, flags) * [1, 1, 1, 1, n, 1, 1, 0, 1]
 
     @tf.function
     def make_steps(count):
@@ -268,7 +271,8 @@ def push_row(update, step, flags):
         ticket = tf.identity(update.ticket)  # one message: the push has arrived, and its number
     ticket = tf.identity(ticket)  # here: what follows it needs no second message
     times = []
-    for tensors in update.pulled, update.pushed, [ticket]:  # in a tf.function they come in turn
+    pulled = update.pulled or [update.version]
+    for tensors in pulled, update.pushed, [ticket]:  # in a tf.function they come in turn
         with tf.control_dependencies(tensors):
             times += [tf.timestamp()]
     pulled, ready, pushed = times

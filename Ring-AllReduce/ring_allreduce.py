@@ -476,16 +476,16 @@ class Buckets:
         def same(v):
             def back(d):
                 d = tf.convert_to_tensor(d)
-                added = tf.numpy_function(self.add, [i, d], tf.int32)
-                with tf.control_dependencies([added]):
-                    return tf.identity(d)
+                # stateful=False for the same reason; nobody would run it, if d did not come of it.
+                same_d = tf.numpy_function(self.add, [i, d], d.dtype, stateful=False)
+                return tf.ensure_shape(same_d, d.shape)
 
             return tf.identity(v), back
 
         return same(v)
 
     def add(self, i, d):
-        """Takes the gradient of variable i. A bucket that is whole goes around."""
+        """Takes the gradient of variable i, and returns it. A bucket that is whole goes around."""
         self.x[self.ends[i] : self.ends[i + 1]] = d.reshape(-1)
         self.missing[self.bucket_of[i]] -= 1
         while self.left and not self.missing[self.left[-1]]:
@@ -493,7 +493,7 @@ class Buckets:
             mine = [k for k, other in enumerate(self.bucket_of) if other == bucket]
             part = self.x[self.ends[mine[0]] : self.ends[mine[-1] + 1]]
             self.sums.append(self.pool.submit(self.around, part))
-        return i
+        return d
 
     def around(self, part):
         """Sums a part over all workers; returns the bytes that this worker has moved for it."""
@@ -583,7 +583,8 @@ def push_row(update, step, flags):
         ticket = tf.identity(update.ticket)  # one message: the push has arrived, and its number
     ticket = tf.identity(ticket)  # here: what follows it needs no second message
     times = []
-    for tensors in update.pulled, update.pushed, [ticket]:  # in a tf.function they come in turn
+    pulled = update.pulled or [update.version]
+    for tensors in pulled, update.pushed, [ticket]:  # in a tf.function they come in turn
         with tf.control_dependencies(tensors):
             times += [tf.timestamp()]
     pulled, ready, pushed = times

@@ -343,7 +343,8 @@ def push_row(update, step, flags):
         ticket = tf.identity(update.ticket)  # one message: the push has arrived, and its number
     ticket = tf.identity(ticket)  # here: what follows it needs no second message
     times = []
-    for tensors in update.pulled, update.pushed, [ticket]:  # in a tf.function they come in turn
+    pulled = update.pulled or [update.version]
+    for tensors in pulled, update.pushed, [ticket]:  # in a tf.function they come in turn
         with tf.control_dependencies(tensors):
             times += [tf.timestamp()]
     pulled, ready, pushed = times

@@ -5,6 +5,7 @@ classes count more, and each layer has a penalty. The reference of each script m
 gradient of Keras's own tape, and so each loss and all of w after some updates must be the script's.
 """
 
+import contextlib
 import functools
 import sys
 import types
@@ -381,14 +382,21 @@ def closures(script, text, folder, n=2):
     agree(losses, due, tape.cut(w.numpy()), expected, first)
 
 
-def ranks(script, text, folder, n=3):
-    """Rank 2 of Horovod, in whose place nothing adds up: it moves by n times its own gradient."""
+@contextlib.contextmanager
+def last_rank(n):
+    """Lets scripts import a Horovod whose last rank of n is alone: nothing adds up."""
     stub = types.ModuleType("horovod.tensorflow")
     stub.rank, stub.size, stub.allreduce = lambda: n - 1, lambda: n, lambda g: g
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "horovod", types.ModuleType("horovod"))
         patch.setitem(sys.modules, "horovod.tensorflow", stub)
         sys.modules["horovod"].tensorflow = stub
+        yield
+
+
+def ranks(script, text, folder, n=3):
+    """Rank 2 of Horovod, in whose place nothing adds up: it moves by n times its own gradient."""
+    with last_rank(n):
         module, flags = loaded(script, text, folder, command_line({}))
         tape, due = Tape(n), []
         module.keras.utils.set_random_seed(flags.seed)

@@ -497,7 +497,7 @@ MISTAKES = {
         ]
     },
     (check_examples, "Multiple-GPUs-Single-Machine", "examples"): {
-        "one tower counts": [("[1, 1, 1, 1, n, 1, 1, 1, 1]", "[1, 1, 1, 1, 1, 1, 1, 1, 1]")]
+        "one tower counts": [("[1, 1, 1, 1, n, 1, 1, 0, 1]", "[1, 1, 1, 1, 1, 1, 1, 0, 1]")]
     },
     (check_seeds, SESSIONS, "parameters"): {
         "a seed that changes nothing": [("set_random_seed(flags.seed)", "set_random_seed(0)")]

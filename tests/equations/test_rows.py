@@ -5,14 +5,19 @@ divides. What a row says is compared with the bytes that the kernel has counted 
 with the mini-batches that it has drawn, and with its own part of a step.
 """
 
+import contextlib
 import threading
+import time
+import types
 
+import interleaved
 import problem
 import pytest
 import ringed
 import support
 from common import examples
-from problem import BATCH, command_line
+from problem import BATCH, SEED, command_line
+from test_loss_and_gradient import HOROVOD, TOWERS, last_rank, loaded
 from test_ring import received_by_kernel
 
 # {script: the flags of each of its forms}; a script with a ring of its own has a form at least.
@@ -118,3 +123,67 @@ MISTAKES = {
 def test_a_mistake_is_caught(script, fails, changes):
     with support.caught(fails):
         check(script, FORMS[script][0], 3, changes)
+
+
+# Times --------------------------------------------------------------------------------------------
+
+LATE = 0.3  # seconds by which a gradient comes later
+
+
+def check_times(script, folder, changes=(), **flags):
+    """A step whose loss is late has read w before it, and is not said to wait for others."""
+    with last_rank(1) if script == HOROVOD else contextlib.nullcontext():
+        text = examples.replaced(script, changes)
+        module, flags = loaded(script, text, folder, command_line(flags))
+        tf, loss = module.tf, module.loss
+
+        def slow(outputs):
+            time.sleep(LATE)
+            return outputs
+
+        @tf.custom_gradient
+        def late(outputs):
+            # Without a state, or TensorFlow would let what tells the time wait for it.
+            slowly = tf.numpy_function(slow, [outputs], outputs.dtype, stateful=False)
+            return tf.ensure_shape(slowly, outputs.shape), lambda d: d
+
+        module.loss = lambda y, outputs: loss(y, late(outputs))
+        module.keras.utils.set_random_seed(SEED)
+        data = interleaved.Data(*problem.digits_like())
+        model = module.make_model(data)
+        if script == TOWERS:
+            _, make_steps, _ = module.build([model], data, flags, ["/CPU:0"])
+        elif script == HOROVOD:
+            _, make_steps, _ = module.build(model, data, flags)
+        else:
+            ring = types.SimpleNamespace(rank=0, n=1, sent=0, received=0)
+            *_, make_steps, _ = module.build(ring, model, data, flags)
+        make_steps(tf.constant(1))
+        wrong = []
+        for _ in range(3):  # on a busy machine something else may be late, too
+            began = time.time()
+            row = dict(zip(PUSH.split(","), make_steps(tf.constant(1)).numpy()[0]))
+            pulled, pushed = row["pull_time"] - began, row["push_time"] - began
+            right = 0 <= pulled < LATE / 2 and pushed >= LATE and row["wait_seconds"] < LATE / 2
+            if right:
+                return
+            wrong.append(f"pulled after {pulled:.3f}, pushed after {pushed:.3f}: {row}")
+    raise AssertionError("times: " + ", ".join(wrong))
+
+
+TIMED = {"towers": (TOWERS, {}), "horovod": (HOROVOD, {})}
+TIMED |= {"ring": (RING, {}), "ring in buckets": (RING, {"buckets": 3})}
+
+
+@pytest.mark.parametrize("name", TIMED)
+def test_a_late_gradient_is_in_the_times_of_its_row(name, tmp_path):
+    """Catches a time of the pull that TensorFlow takes after the gradient."""
+    script, flags = TIMED[name]
+    check_times(script, tmp_path, **flags)
+
+
+def test_a_time_that_is_taken_late_is_caught(tmp_path):
+    """An op with a state in the backward pass: what tells the time waits for it."""
+    stateful = ("self.add, [i, d], d.dtype, stateful=False)", "self.add, [i, d], d.dtype)")
+    with support.caught("times"):
+        check_times(RING, tmp_path, [stateful], buckets=3)
