@@ -42,7 +42,7 @@ def server(n, w, step, flags):
     # Synchronous-SGD: the step number `steps`, which N gradients at the same w make together.
     def move(steps, gradients):
         rate = warmed_up(steps, N, flags)
-        return w.assign_sub(rate * tf.reduce_mean(gradients, axis=0))
+        return w.assign_sub(rate / N * tf.add_n(gradients))
 
     return steps_together(w, step, n, N, move), {}
 
@@ -148,12 +148,12 @@ def main():
 def steps_together(w, step, n, N, move):
     """Returns what a ps does with a part of w where N of n workers make each step together.
 
-    move(steps, gradients): moves w by gradients [N, size of w], after so many other steps. The
+    move(steps, gradients): moves w by N vectors, its gradients, after so many other steps. The
     first part decides whose gradients make a step; each worker tells the other parts, so that they
     are the same on all.
     """
-    size, lock = w.shape[0], tf.CriticalSection()
-    slots = tf.Variable(tf.zeros([n, size], w.dtype))  # the last gradient of each worker
+    lock = tf.CriticalSection()
+    slots = [tf.Variable(tf.zeros_like(w)) for _ in range(n)]  # the last gradient of each worker
     reported = tf.Variable(tf.fill([n], np.int64(-1)))  # the step for which it came
     chosen = tf.Variable(tf.range(N), shape=[None])  # whose gradients made the last step
     tokens = [step.queue() for _ in range(n)]
@@ -165,8 +165,11 @@ def steps_together(w, step, n, N, move):
 
     # A worker stores its gradient in a slot of its own.
     def store(version: COUNT, g: VECTOR):
-        with tf.control_dependencies([slots[tf.cast(step.worker, tf.int32)].assign(g)]):
-            return tf.identity(version)
+        def put(slot):
+            with tf.control_dependencies([slot.assign(g)]):
+                return tf.identity(version)
+
+        return choose(step.worker, put, slots)
 
     # Then it reports, one worker at a time. The N-th report at this w makes the step. A later one
     # finds that w has moved.
@@ -187,8 +190,7 @@ def steps_together(w, step, n, N, move):
 
     def make_step(now, are_in_time):
         ranks = tf.cast(tf.where(are_in_time)[:, 0], tf.int32)
-        moved = move(now, tf.gather(slots, ranks))
-        with tf.control_dependencies([moved, chosen.assign(ranks)]):
+        with tf.control_dependencies([moved_by(now, ranks), chosen.assign(ranks)]):
             counted = step.take()
         with tf.control_dependencies([counted]):
             sent = [queue.enqueue(now + 1) for queue in tokens]
@@ -213,16 +215,20 @@ def steps_together(w, step, n, N, move):
         def catch_up():
             before = steps_here.read_value()
             is_behind = (before >= 0) & (before < step.version)
-            moved = tf.cond(is_behind, lambda: moved_by(step.ranks), lambda: before)
+            moved = tf.cond(is_behind, make_same_step, lambda: before)
             with tf.control_dependencies([moved]):
                 return steps_here.assign(tf.maximum(before, step.version)) + 0
 
         with tf.control_dependencies([lock.execute(catch_up)]):
             return step.version + 0, w.read_value()
 
-    def moved_by(ranks):
-        with tf.control_dependencies([move(step.version - 1, tf.gather(slots, ranks))]):
-            return step.version + 0
+    def make_same_step():
+        with tf.control_dependencies([moved_by(step.version - 1, step.ranks)]):
+            return tf.identity(step.version)
+
+    def moved_by(steps, ranks):
+        ranks = tf.unstack(ranks, N)
+        return move(steps, [choose(rank, tf.convert_to_tensor, slots) for rank in ranks])
 
     def arrived():
         return step.read(), reported.read_value()
@@ -230,6 +236,12 @@ def steps_together(w, step, n, N, move):
     if step.is_first:
         return {"pull": pull, "push": push, "reported": arrived}
     return {"pull": follow, "store": store}
+
+
+def choose(rank, function, slots):
+    """Returns function(slot) for the slot of this rank. None of the others is read."""
+    cases = [functools.partial(function, slot) for slot in slots]
+    return tf.switch_case(tf.cast(rank, tf.int32), cases)
 
 
 def push_together(ps, version, g):

@@ -103,7 +103,7 @@ ALONE = tables.ALONE
 ASYNC = FURTHER + "Async-Local-SGD"
 ADAMW = FURTHER + "DiLoCo, one worker, 2 threads"  # whose common step takes what AdamW has found
 ADAG_MEAN = "flags.learning_rate * a / flags.local_steps"
-SAGN_MEAN = "flags.learning_rate * tf.reduce_mean(means, axis=0)"
+SAGN_MEAN = "flags.learning_rate / n * tf.add_n(means)"
 # DC-ASGD-a (Zheng et al. 2017): lambda / sqrt(a running mean of the gradient's square).
 COMPENSATION = FURTHER + "Delay-Compensation"
 LOCK = "    lock = tf.CriticalSection()"

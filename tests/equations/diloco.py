@@ -81,7 +81,7 @@ MISTAKES = {
         ],
         "one mini-batch for all T steps": [("gradient(w_k, first + t)", "gradient(w_k, first)")],
         "the outer rate takes the sum of the changes": [
-            ("tf.reduce_mean(changes", "tf.reduce_sum(changes")
+            ("tf.add_n(changes) / n", "tf.add_n(changes)")
         ],
     },
     "velocity": {

@@ -10,10 +10,8 @@ FLAGS = {}
 ENOUGH = "tf.math.count_nonzero(steps == now) == %s"
 MISTAKES = {
     "parameters": {
-        "one worker supplies all gradients": [
-            ("slots[tf.cast(step.worker, tf.int32)].assign(g)", "slots[0].assign(g)")
-        ],
-        "the sum instead of the mean": [("tf.reduce_mean(gradients", "tf.reduce_sum(gradients")],
+        "one worker supplies all gradients": [("choose(step.worker, put, slots)", "put(slots[0])")],
+        "the sum instead of the mean": [("rate / N * tf", "rate * tf")],
         "all workers draw the same batches": [("flags.seed * 65536 + rank", "flags.seed * 65536")],
         "another part never makes the step": [
             ("is_behind = (before >= 0)", "is_behind = (before > 10**9)")

@@ -211,10 +211,13 @@ MISTAKES = {
     },
     (late, "parameters"): {
         "all slots count, whoever is there": [
-            ("move(now, tf.gather(slots, ranks))", "move(now, slots)")
+            ("moved_by(now, ranks)", "move(now, [slot + 0 for slot in slots])")
         ],
         "another part takes all slots, whoever is there": [
-            ("move(step.version - 1, tf.gather(slots, ranks))", "move(step.version - 1, slots)")
+            (
+                "moved_by(step.version - 1, step.ranks)",
+                "move(step.version - 1, [slot + 0 for slot in slots])",
+            )
         ],
     },
     (wait, "steps"): {
