@@ -192,11 +192,9 @@ def steps_together(w, step, n, N, move):
 
     # A worker stores its gradient in a slot of its own.
     def store(version: COUNT, g: VECTOR):
-        def put(slot):
-            with tf.control_dependencies([slot.assign(g)]):
-                return tf.identity(version)
-
-        return choose(step.worker, put, slots)
+        stored = choose(step.worker, lambda slot: slot.assign(g).read_value(), slots)
+        with tf.control_dependencies([stored]):
+            return tf.identity(version)
 
     # Then it reports, one worker at a time. The N-th report at this w makes the step. A later one
     # finds that w has moved.
@@ -217,7 +215,7 @@ def steps_together(w, step, n, N, move):
 
     def make_step(now, are_in_time):
         ranks = tf.cast(tf.where(are_in_time)[:, 0], tf.int32)
-        with tf.control_dependencies([moved_by(now, ranks), chosen.assign(ranks)]):
+        with tf.control_dependencies([move_by(now, ranks), chosen.assign(ranks)]):
             counted = step.take()
         with tf.control_dependencies([counted]):
             sent = [queue.enqueue(now + 1) for queue in tokens]
@@ -229,8 +227,7 @@ def steps_together(w, step, n, N, move):
     def wait(version, ticket):
         queue = tf.queue.FIFOQueue.from_list(tf.cast(step.worker, tf.int32), tokens)
         (token,) = tf.while_loop(lambda t: t <= version, lambda _: [queue.dequeue()], [ticket])
-        goes_on = tf.debugging.Assert(token < END_OF_WAIT, [OTHER_AGE])
-        with tf.control_dependencies([goes_on]):
+        with tf.control_dependencies([tf.debugging.Assert(token < END_OF_WAIT, [OTHER_AGE])]):
             put_back = queue.enqueue(token)
         with tf.control_dependencies([put_back]):
             return tf.identity(token)
@@ -241,27 +238,21 @@ def steps_together(w, step, n, N, move):
     def follow():
         def catch_up():
             before = steps_here.read_value()
-            is_behind = (before >= 0) & (before < step.version)
-            moved = tf.cond(is_behind, make_same_step, lambda: before)
+            behind = (before >= 0) & (before < step.version)
+            moved = tf.cond(behind, lambda: move_by(step.version - 1, step.ranks), lambda: before)
             with tf.control_dependencies([moved]):
                 return steps_here.assign(tf.maximum(before, step.version)) + 0
 
         with tf.control_dependencies([lock.execute(catch_up)]):
             return step.version + 0, w.read_value()
 
-    def make_same_step():
-        with tf.control_dependencies([moved_by(step.version - 1, step.ranks)]):
-            return tf.identity(step.version)
-
-    def moved_by(steps, ranks):
-        ranks = tf.unstack(ranks, N)
-        return move(steps, [choose(rank, tf.convert_to_tensor, slots) for rank in ranks])
-
-    def arrived():
-        return step.read(), reported.read_value()
+    def move_by(steps, ranks):
+        gradients = [choose(rank, tf.convert_to_tensor, slots) for rank in tf.unstack(ranks, N)]
+        with tf.control_dependencies([move(steps, gradients)]):
+            return tf.identity(steps)
 
     if step.is_first:
-        return {"pull": pull, "push": push, "reported": arrived}
+        return {"pull": pull, "push": push, "reports": lambda: (step.read(), reported.read_value())}
     return {"pull": follow, "store": store}
 
 
@@ -280,7 +271,7 @@ def missing_workers(cluster):
     """Returns the names of the workers that have not reported a gradient for the present step."""
     client = connect(cluster.ps[0], OPTIONAL_WAIT_SECONDS)
     age, _ = client.status().get_value()
-    now, steps = client.reported_0(age * [1, 0, 0, 0]).get_value()  # a header
+    now, steps = client.reports_0(age * [1, 0, 0, 0]).get_value()  # a header
     names = [f"{job} {index}" for job, index in cluster.workers]
     return ", ".join(name for name, step in zip(names, steps) if step != now) or "the ps"
 

@@ -10,11 +10,13 @@ FLAGS = {}
 ENOUGH = "tf.math.count_nonzero(steps == now) == %s"
 MISTAKES = {
     "parameters": {
-        "one worker supplies all gradients": [("choose(step.worker, put, slots)", "put(slots[0])")],
+        "one worker supplies all gradients": [
+            ("choose(step.worker, lambda slot", "choose(0, lambda slot")
+        ],
         "the sum instead of the mean": [("rate / N * tf", "rate * tf")],
         "all workers draw the same batches": [("flags.seed * 65536 + rank", "flags.seed * 65536")],
         "another part never makes the step": [
-            ("is_behind = (before >= 0)", "is_behind = (before > 10**9)")
+            ("behind = (before >= 0)", "behind = (before > 10**9)")
         ],
         "another part makes each step once for each worker": [
             ("(before < step.version)", "(before <= step.version)")

@@ -271,10 +271,6 @@ OUTSIDE = {
             ("        def move():\n", "        seen = step.read()\n\n        def move():\n"),
             ("tf.cast(ticket - version,", "tf.cast((seen if step.is_first else ticket) - version,"),
         ],
-        "each part has a staleness of its own": [
-            ("    lock = tf.Crit", "    own = tf.Variable(0, dtype=tf.int64)\n    lock = tf.Crit"),
-            ("tf.cast(ticket - version,", "tf.cast(own.assign_add(1) - 1 - version,"),
-        ],
     },
     ("pulls",): {
         "the update comes after the lock is given back": [(MOVED, MOVED_LATER)],
@@ -323,7 +319,15 @@ def test_a_push_has_one_staleness_on_all_parts():
     """Catches a part that counts by itself: three updates came between this push's two messages."""
     delay_between_parts()
     with support.caught("moved"):
-        delay_between_parts(OUTSIDE["steps",]["each part has a staleness of its own"])
+        delay_between_parts(
+            [
+                (
+                    "    lock = tf.Crit",
+                    "    own = tf.Variable(0, dtype=tf.int64)\n    lock = tf.Crit",
+                ),
+                ("tf.cast(ticket - version,", "tf.cast(own.assign_add(1) - 1 - version,"),
+            ]
+        )
 
 
 # Half an update: each ps has a part of w, which it updates as a whole, but apart from the others.
