@@ -702,7 +702,8 @@ def test_a_mistake_about_the_bound_is_caught(check, fails, changes):
 
 @pytest.mark.nightly
 def test_the_mistaken_scripts_run(tmp_path):
-    texts = support.changed(DYNSGD, OUTSIDE) | support.changed(BOUNDED, CORE_BOUNDS | BOUNDS)
+    slow = examples.replaced(BOUNDED, [(PUSH, SLOW_PUSH)])
+    texts = support.changed(DYNSGD, OUTSIDE) | support.changed(slow, CORE_BOUNDS | BOUNDS)
     texts["in halves"] = examples.replaced(HOGWILD, IN_HALVES)
     texts["in more parts"] = examples.replaced(HOGWILD, [MORE_PARTS])
     support.run_well(texts, tmp_path)
