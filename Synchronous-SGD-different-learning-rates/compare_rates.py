@@ -47,39 +47,25 @@ def measure(example, case, seed, steps):
     tf, data, (share, size) = example.tf, example.load_data("digits"), CASES[case]
     example.keras.utils.set_random_seed(seed)
     model = example.make_model(data)
-    with tf.Graph().as_default(), tf.Session() as session:
-        w, _ = example.shared_variables(model, 1)
-        test_rows = example.variables(tf.get_local_variable, "test", [data.x_test, data.y_test])
-        gradients = []
-        for k, rows in enumerate(shards(data, share, seed)):
-            flags = types.SimpleNamespace(seed=seed, batch_size=size if k else example.BATCH_SIZE)
-            rows = example.variables(tf.get_local_variable, "train_%d" % k, rows)
-            gradients.append(example.gradients(model, [], *rows, flags, k))
-        rates = tf.placeholder(tf.float32, [WORKERS])
+    gradients = []
+    for k, (x, y) in enumerate(shards(data, share, seed)):
+        flags = types.SimpleNamespace(seed=seed, batch_size=size if k else example.BATCH_SIZE)
+        gradients.append(example.gradients(model, tf.constant(x), tf.constant(y), flags, k))
 
+    @tf.function(autograph=False)
+    def train(w, rates):
         def step(number, w):
-            total = [tf.zeros_like(v) for v in w]
-            for k, gradient in enumerate(gradients):
-                _, g = gradient(w, number)
-                total = [s + rates[k] * d for s, d in zip(total, g)]
-            return number + 1, [v - s for v, s in zip(w, total)]
+            moves = [rates[k] * gradient(w, number)[1] for k, gradient in enumerate(gradients)]
+            return number + 1, w - tf.add_n(moves)
 
-        _, last = tf.while_loop(
-            lambda number, _: number < steps,
-            step,
-            [tf.constant(0, tf.int64), [v.read_value() for v in w]],
-            back_prop=False,
-        )
-        train = tf.group(*[v.assign(value) for v, value in zip(w, last)])
-        test = example.evaluation(model, w, [], [], *test_rows)
-        start, found = tf.global_variables_initializer(), {}
-        session.run(tf.local_variables_initializer())
-        for each in RATES:
-            session.run(start)
-            session.run(train, {rates: each})
-            loss, accuracy = session.run(test)
-            found["%g, %g" % each] = {"test_loss": float(loss), "test_accuracy": float(accuracy)}
-        return found
+        return tf.while_loop(lambda number, _: number < steps, step, [np.int64(0), w])[1]
+
+    first = tf.constant(example.vectors_of(model)["w"])
+    test, tests = example.evaluation(model, data.x_test, data.y_test), {}
+    for rates in RATES:
+        loss, accuracy = test(train(first, tf.constant(rates)))
+        tests["%g, %g" % rates] = {"test_loss": float(loss), "test_accuracy": float(accuracy)}
+    return tests
 
 
 def table(results):

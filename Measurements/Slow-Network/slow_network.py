@@ -40,6 +40,7 @@ DELAYED = (
 )
 FAR = [(CALL, CALL.replace("ready", f"delayed(ready, {LATENCY})")), DELAYED]
 COMPRESSED = "Further-Algorithms/Compressed-AllReduce"
+LONG, BUCKETS = ["--batch-size", 1024, "--steps-per-call", 1], ["--buckets", 4]
 # An example: (its folder, ps, flags, changes). Those with a ps of 0 have none.
 PROGRAMS = {
     "HogWild": ("HogWild", 1, [], []),
@@ -52,6 +53,8 @@ PROGRAMS = {
     "HogWild, 4 workers, 2 ps": ("HogWild", 2, [], []),
     "Ring-AllReduce": ("Ring-AllReduce", 0, [], []),
     "Ring-AllReduce, 4 workers": ("Ring-AllReduce", 0, [], []),
+    "Ring-AllReduce, batches of 1024": ("Ring-AllReduce", 0, LONG, []),
+    "Ring-AllReduce, batches of 1024, 4 buckets": ("Ring-AllReduce", 0, [*LONG, *BUCKETS], []),
     "Collective-AllReduce": ("Collective-AllReduce", 0, [], []),
     "Collective-AllReduce, not packed": ("Collective-AllReduce", 0, ["--bytes-per-pack", 1], []),
     "DOWNPOUR-Easy, T = 10": ("DOWNPOUR-Easy", 1, ["--local-steps", 10], []),
@@ -76,19 +79,21 @@ ALONE = [name for name in PROGRAMS if "T =" in name and "later" not in name]
 FEW_BYTES = [*ALONE, *(name for name in PROGRAMS if name.startswith("Compressed"))]
 AWAY = [name for name in PROGRAMS if "later" in name]
 FOUR = [name for name in PROGRAMS if "4 workers" in name]
+OVERLAP = [name for name in PROGRAMS if "batches of" in name]
 SMALL, LARGE = "69 KB", "8.7 MB"
 HOSTS = 6  # 2 ps, 4 workers
 
 
 def all_cases():
     """Returns [(what a case is called, the program, the model, Mbit/s, mini-batches)]."""
-    others = [name for name in PROGRAMS if name not in (*SIX, *AWAY)]  # FOUR among them
+    others = [name for name in PROGRAMS if name not in (*SIX, *AWAY, *OVERLAP)]  # FOUR among them
     found = [(name, SMALL, 10, 120 if name not in FEW_BYTES else 2000) for name in (*SIX, *others)]
     found += [(name, SMALL, 100, 1000) for name in (*SIX, *FOUR)]
     found += [(name, SMALL, 1000, 3000) for name in SIX] + [
         (name, SMALL, 1000, 800) for name in AWAY
     ]
     found += [(name, LARGE, 100, 16) for name in SIX]
+    found += [(name, LARGE, 100, 32) for name in OVERLAP]
     found += [(name, LARGE, 1000, 60) for name in SIX]
     return [
         (f"{model}, {rate} Mbit/s: {name}", name, model, rate, n) for name, model, rate, n in found

@@ -161,6 +161,7 @@ FEW = {  # the flags with which a driver measures little
     "Benchmarks": ["--quick", "--only", "Strategy (1 a closure)", ANYWAY],
     "Ring-Bandwidth": ["--megabytes", "0.1", "--workers", "2", "--repeats", "1", ANYWAY],
     "Scale-Laboratory": ["--workers", "4"],
+    "Lines-Changed": ["--only", "a ps"],
     "Scaling": ["--batches", "100", "--only", "4 workers, one slow: DynSGD", ANYWAY],
     "Compression": ["--updates", "60", "--only", "sign", ANYWAY],
     "Staleness": ["--updates", "60", "--only", "one slow, no bound", ANYWAY],
