@@ -487,8 +487,8 @@ show(
 #   distant data centres, through rare messages.
 # - **Reinforcement learning** has actors that play with slightly stale parameters.
 #
-# The asynchronous examples use `tensorflow.compat.v1`, which TensorFlow no longer develops. For a new
-# project take PyTorch or JAX or, within TensorFlow,
+# TensorFlow calls the functions that a ps serves here experimental, and few programs use them. For a
+# new project take PyTorch or JAX or, within TensorFlow,
 # [Collective-AllReduce](../Collective-AllReduce/) or
 # [Parameter-Server-Strategy](../Parameter-Server-Strategy/). The ideas, and the mistakes, are the same.
 #

@@ -22,8 +22,8 @@ hvd.broadcast_variables([v.value for v in model.variables], root_rank=0)
 def step(x, y):
     with tf.GradientTape() as tape:
         loss = loss_of(y, model(x, training=True))
-    gradients = tape.gradient(loss, model.trainable_variables)
-    gradients = hvd.grouped_allreduce(gradients)
+    tape = hvd.DistributedGradientTape(tape)
+    gradients = tape.gradient(loss, [v.value for v in model.trainable_variables])
     optimizer.apply(gradients, model.trainable_variables)
     return loss
 
