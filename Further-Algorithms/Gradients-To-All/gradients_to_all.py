@@ -47,7 +47,7 @@ def algorithm(w, step, gradient, group, flags):
     loss, g = gradient(w_k, version)
     pieces = tf.split(g, [part.shape[0] for part in w])
 
-    if group.forwarder:
+    if group.forwarders:
         # Gradients-To-All: to the ps, from where g comes to this worker as it does to the others.
         push = ticket = group.send("forward", pieces)
     else:
@@ -173,18 +173,14 @@ def build(group, model, data, flags):
 
 def main():
     """Runs the task that TF_CONFIG names: a worker trains, a ps forwards gradients."""
-    flags, cluster = parse_flags(), Cluster()
-    if len(cluster.workers) < 2 or len(cluster.ps) > 1:
-        raise ValueError("Gradients-To-All needs two workers at least, and at most one ps")
-    group = Group(cluster, flags)
-    if cluster.job == "ps":
+    flags = parse_flags()
+    group = Group(flags)
+    if group.task[0] == "ps":
         return group.serve_forwarder()
     data = load_data(flags.dataset)
     keras.utils.set_random_seed(flags.seed)
     model = make_model(data)
-    metrics = Metrics(
-        cluster.task, cluster.workers, model.trainable_variables, flags, len(cluster.ps)
-    )
+    metrics = Metrics(group.task, group.workers, model.trainable_variables, flags, group.forwarders)
     group.sizes = sizes_of(model)
     step, w, state, make_steps, test = build(group, model, data, flags)
     saved = tf.train.Checkpoint(step=step, w=w, state=state)
@@ -229,44 +225,6 @@ def parse_flags():
             least = "above" if default else "at least"
             parser.error(f"argument --{name.replace('_', '-')}: must be {least} 0 and finite")
     return flags
-
-
-# region: tasks
-OPTIONAL_WAIT_SECONDS = 30  # for a task without which this one can go on
-REQUIRED_WAIT_SECONDS = int(os.getenv("REQUIRED_WAIT_SECONDS", 120))  # for any other
-
-
-class Cluster:
-    """The tasks of the cluster, and which of them this is, from TF_CONFIG."""
-
-    UNRANKED = ("ps", "worker")  # they need not be among the workers of TF_CONFIG
-
-    def __init__(self):
-        resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-        self.task = self.job, self.index = resolver.task_type, resolver.task_id
-        spec = resolver.cluster_spec()
-        self.ps = spec.job_tasks("ps")
-        self.workers = [
-            (job, index)
-            for job in ("chief", "worker")
-            if job in spec.jobs
-            for index in spec.task_indices(job)
-        ]
-        # None for a ps, and for a worker beyond those of TF_CONFIG: it joins a live run.
-        is_ranked = self.job not in self.UNRANKED or self.task in self.workers
-        self.rank = self.workers.index(self.task) if is_ranked else None
-        self.folder = os.path.abspath(os.getenv("OUTPUT_DIR") or "output")
-
-
-def wait_until(condition, seconds, what=None):
-    """Returns when condition() is true, or after so many seconds; then raises `what`, if given."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            if what:
-                raise TimeoutError(f"{what} in {seconds} s")
-            return
-        time.sleep(0.02)
 
 
 # region: transport
@@ -353,25 +311,36 @@ def layout(sizes, ps):
 
 
 # region: group
+OPTIONAL_WAIT_SECONDS = 30  # for a task without which this one can go on
+REQUIRED_WAIT_SECONDS = int(os.getenv("REQUIRED_WAIT_SECONDS", 120))  # for any other
 OTHER_RUN = "the gradient is of another run"
 COUNT, VECTOR = tf.TensorSpec([], tf.int64), tf.TensorSpec([None])  # the types in a message
 
 
 class Group:
-    """The tasks of a run, which serve functions by rpc and call those of the others.
+    """The tasks of TF_CONFIG, which serve functions by rpc and call those of the others.
 
     Worker 0 gives all others its w, and counts who has come how far: see meet(). Worker k has the
     rank k, a ps the one after the last worker's.
     """
 
-    def __init__(self, cluster, flags):
-        """Raises OSError where this task cannot listen at its address."""
-        spec = tf.distribute.cluster_resolver.TFConfigClusterResolver().cluster_spec()
-        tasks = [*cluster.workers, *(("ps", i) for i in range(len(cluster.ps)))]
+    def __init__(self, flags):
+        """Raises ValueError for a wrong number of tasks, OSError where this one cannot listen."""
+        config = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+        jobs = config.cluster_spec().as_dict()
+        tasks = [
+            (job, index)
+            for job in ("chief", "worker", "ps")
+            for index in range(len(jobs.get(job, [])))
+        ]
+        self.task = config.task_type, config.task_id
+        self.workers = [task for task in tasks if task[0] != "ps"]
+        self.n, self.rank = len(self.workers), tasks.index(self.task)
+        self.forwarders = len(tasks) - self.n
+        if self.n < 2 or self.forwarders > 1:
+            raise ValueError("Gradients-To-All needs two workers at least, and at most one ps")
         self.names = ["%s %d" % task for task in tasks]
-        self.addresses = [spec.task_address(*task) for task in tasks]
-        self.rank, self.n = tasks.index(cluster.task), len(cluster.workers)
-        self.forwarder = bool(cluster.ps)
+        self.addresses = [jobs[job][index] for job, index in tasks]
         self.flags, self.sizes = flags, None  # sizes: sizes_of() the model
         self.run = tf.Variable(0, dtype=tf.int64)  # worker 0 takes a new number at each start
         self.applied = tf.Variable(0, dtype=tf.int64)  # gradients; on a ps, those forwarded
@@ -396,7 +365,7 @@ class Group:
         self.applied.assign(step * self.n)
         self.meet("joined")  # from here on, none is left of an earlier run
         workers = range(self.n)
-        self.connect([self.n] if self.forwarder else [k for k in workers if k != self.rank])
+        self.connect([self.n] if self.forwarders else [k for k in workers if k != self.rank])
 
     def serve_forwarder(self):
         """Serves forward() as the ps, until all workers are done."""
@@ -416,7 +385,7 @@ class Group:
     def connect(self, ranks):
         """Connects to the tasks to which this one sends gradients."""
         # A forwarder may wait for its workers as long; its error, which names one, comes first.
-        seconds = self.flags.step_timeout * (2 if self.rank < self.n and self.forwarder else 1)
+        seconds = self.flags.step_timeout * (2 if self.rank < self.n and self.forwarders else 1)
         for k in ranks:
             self.client(k, REQUIRED_WAIT_SECONDS)  # waits until it listens
             self.receivers[self.names[k]] = self.client(k, seconds)
@@ -555,7 +524,9 @@ class Group:
         """Closes the port, when all tasks are done: by then all gradients have come everywhere."""
         self.meet("done")
         if self.rank == 0:  # the others ask it whether all are done
-            wait_until(lambda: not self.note("left", 0), OPTIONAL_WAIT_SECONDS)
+            deadline = time.monotonic() + OPTIONAL_WAIT_SECONDS
+            while self.note("left", 0) and time.monotonic() < deadline:
+                time.sleep(0.05)
         else:
             with contextlib.suppress(*LOST):
                 self.report("left", self.rank)
