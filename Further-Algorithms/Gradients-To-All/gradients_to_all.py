@@ -313,8 +313,13 @@ def layout(sizes, ps):
 # region: group
 OPTIONAL_WAIT_SECONDS = 30  # for a task without which this one can go on
 REQUIRED_WAIT_SECONDS = int(os.getenv("REQUIRED_WAIT_SECONDS", 120))  # for any other
-OTHER_RUN = "the gradient is of another run"
+OTHER_RUN = "the call is of another run"
 COUNT, VECTOR = tf.TensorSpec([], tf.int64), tf.TensorSpec([None])  # the types in a message
+GONE = (  # the errors of a call to a task that has ended, hangs, or is about to end
+    *LOST,
+    tf.errors.DeadlineExceededError,
+    tf.errors.FailedPreconditionError,
+)
 
 
 class Group:
@@ -345,23 +350,23 @@ class Group:
         self.run = tf.Variable(0, dtype=tf.int64)  # worker 0 takes a new number at each start
         self.applied = tf.Variable(0, dtype=tf.int64)  # gradients; on a ps, those forwarded
         self.reported = collections.defaultdict(set)  # {what: ranks}, on worker 0
-        self.chief = None  # the client of worker 0
+        self.clients = {}  # all clients: the end of one would end another one of its address
         self.receivers = {}  # {name: client} of those to which this task sends gradients
         check_address(self.addresses[self.rank])
 
     def begin(self, step, w, state):
         """Begins as a worker: all have the step, the w and the state of worker 0 afterwards."""
         functions = {f"apply_{i}": self.applying(i, part) for i, part in enumerate(w)}
-        shared = [self.run, step, *w, *state]
+        shared = [step, *w, *state]
         if self.rank == 0:
             self.run.assign(time.time_ns())
             functions |= self.functions_of_chief(shared)
         self.listening = listen(self.addresses[self.rank], functions)
         if self.rank:
             self.find_chief()
-            with self.naming_the_lost():
+            with self.naming_the_lost(self.names[0]):
                 for i, v in enumerate(shared):
-                    v.assign(getattr(self.chief, f"get_{i}")().get_value())
+                    v.assign(getattr(self.chief(), f"get_{i}")().get_value())
         self.applied.assign(step * self.n)
         self.meet("joined")  # from here on, none is left of an earlier run
         workers = range(self.n)
@@ -384,8 +389,8 @@ class Group:
 
     def connect(self, ranks):
         """Connects to the tasks to which this one sends gradients."""
-        # A forwarder may wait for its workers as long; its error, which names one, comes first.
-        seconds = self.flags.step_timeout * (2 if self.rank < self.n and self.forwarders else 1)
+        # A ps waits for its workers, maybe twice; its error, which names one, has to come first.
+        seconds = self.flags.step_timeout * (3 if self.rank < self.n and self.forwarders else 1)
         for k in ranks:
             self.client(k, REQUIRED_WAIT_SECONDS)  # waits until it listens
             self.receivers[self.names[k]] = self.client(k, seconds)
@@ -393,18 +398,27 @@ class Group:
     def client(self, rank, seconds):
         """Returns a client of a task; no call of it takes longer than `seconds`."""
         try:
-            return connect(self.addresses[rank], seconds)
+            if (rank, seconds) not in self.clients:
+                self.clients[rank, seconds] = connect(self.addresses[rank], seconds)
+            return self.clients[rank, seconds]
         except TimeoutError:
             raise TimeoutError(
                 f"{self.names[rank]} did not answer at {self.addresses[rank]} in {seconds} s"
             ) from None
 
+    def chief(self):
+        """Returns the client of worker 0 that waits for it longest."""
+        return self.client(0, REQUIRED_WAIT_SECONDS)
+
+    def same(self, run):
+        """Returns an op that fails unless a call belongs to this run."""
+        return tf.debugging.Assert(tf.equal(run, self.run), [OTHER_RUN])
+
     def applying(self, i, part):
         """Returns the function by which part i of a gradient of another worker arrives."""
 
         def apply_part(run, g):
-            known = tf.debugging.Assert(tf.equal(run, self.run), [OTHER_RUN])
-            with tf.control_dependencies([known]):
+            with tf.control_dependencies([self.same(run)]):
                 number = self.applied.read_value() if i else self.take()
             with tf.control_dependencies([number]):
                 apply(part, tf.ensure_shape(g, part.shape), self.flags)
@@ -453,38 +467,41 @@ class Group:
         def note(what, rank):
             return np.array(self.note(what.decode(), rank), np.int64)
 
-        word = tf.TensorSpec([], tf.string)
+        def report(run, what, rank):
+            with tf.control_dependencies([self.same(run)]):
+                return tf.numpy_function(note, [what, rank], tf.int64)
+
+        def status():
+            return tf.numpy_function(lambda: json.dumps(self.status()).encode(), [], tf.string)
+
         functions = {f"get_{i}": (v.read_value, []) for i, v in enumerate(shared)}
-        functions["status"] = (lambda: tf.constant(self.status()), [])
-        functions["report"] = (
-            lambda *report: tf.numpy_function(note, report, tf.int64),
-            [word, COUNT],
-        )
+        functions["report"] = report, [COUNT, tf.TensorSpec([], tf.string), COUNT]
+        functions["status"] = status, []
         return {name: tf.function(*made, autograph=False) for name, made in functions.items()}
 
     def status(self):
-        """Returns what all tasks must have alike, as text; a ps knows no sizes before."""
-        example = __doc__.split(":")[0]
-        return json.dumps([example, self.addresses, vars(self.flags), self.sizes])
+        """Returns {"alike": what all tasks must have alike, and what worker 0 alone knows}."""
+        alike = [__doc__.split(":")[0], self.addresses, vars(self.flags)]
+        waits_for = self.note("joined", -1)
+        return {"alike": alike, "sizes": self.sizes, "run": int(self.run), "waits_for": waits_for}
 
     def find_chief(self):
-        """Connects to worker 0 as soon as that waits for this task.
+        """Waits until worker 0 waits for this task; takes the number of the run from it.
 
-        Raises ConnectionError if it was not started as this task.
+        Raises ConnectionError if worker 0 was not started as this task.
         """
         deadline = time.monotonic() + REQUIRED_WAIT_SECONDS
         while time.monotonic() < deadline:
-            with contextlib.suppress(*LOST):
-                self.chief = self.client(0, REQUIRED_WAIT_SECONDS)
-                status = json.loads(self.chief.status().get_value().numpy())
-                if self.rank == self.n:
-                    self.sizes = status[-1]
-                if status != json.loads(self.status()):
+            with contextlib.suppress(*GONE):
+                status = json.loads(self.chief().status().get_value().numpy())
+                self.sizes = self.sizes or status["sizes"]  # a ps has no model
+                if (status["alike"], status["sizes"]) != (self.status()["alike"], self.sizes):
                     raise ConnectionError(
                         f"{self.names[0]} has another script, TF_CONFIG, flags or model than "
                         f"{self.names[self.rank]}: start all alike"
                     )
-                if self.rank in self.report("joined", -1):  # if not, it is one of an earlier run
+                if self.rank in status["waits_for"]:  # if not, it is one of an earlier run
+                    self.run.assign(status["run"])
                     return
             time.sleep(0.2)
         raise TimeoutError(
@@ -498,10 +515,11 @@ class Group:
         return sorted(set(range(len(self.names))) - self.reported[what])
 
     def report(self, what, rank):
-        """Tells worker 0 that the task `rank` has come so far, unless it is -1."""
+        """Tells worker 0 that the task `rank` has come so far; returns the ranks that have not."""
         if self.rank == 0:
             return self.note(what, rank)
-        return self.chief.report(tf.constant(what), np.int64(rank)).get_value().numpy().tolist()
+        missing = self.chief().report(self.run.read_value(), tf.constant(what), np.int64(rank))
+        return missing.get_value().numpy().tolist()
 
     def meet(self, what):
         """Returns when all tasks have come so far: it is a barrier.
@@ -528,7 +546,7 @@ class Group:
             while self.note("left", 0) and time.monotonic() < deadline:
                 time.sleep(0.05)
         else:
-            with contextlib.suppress(*LOST):
+            with contextlib.suppress(*GONE):
                 self.report("left", self.rank)
         time.sleep(0.2)  # the last reply is on its way
         del self.listening
@@ -542,14 +560,14 @@ class Group:
         try:
             yield
         except tf.errors.OpError as error:
-            is_lost = isinstance(error, (*LOST, tf.errors.DeadlineExceededError))
+            is_lost = isinstance(error, GONE) or OTHER_RUN in error.message
             found = re.findall(r"\b(?:chief|worker|ps)-\d+(?=\.(?:apply|forward))", error.message)
             called = called or min(found, key=lambda name: name.startswith("ps"), default=None)
-            if called is None or not (is_lost or OTHER_RUN in error.message):
+            if called is None or not is_lost:
                 raise
             raise ConnectionError(
-                f"{called.replace('-', ' ')} was lost, or did not apply a gradient in time: "
-                "without it, gradients would be missing there"
+                f"{called.replace('-', ' ')} was lost, or did not answer in time: "
+                "gradients would be missing there"
             ) from None
 
 

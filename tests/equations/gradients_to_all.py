@@ -54,7 +54,9 @@ MISTAKES = {
         "up the hill": [(SUBTRACT, SUBTRACT.replace("_sub", "_add"))],
     },
     "peers: staleness": {
-        "its own gradient counts": [("    late = ticket - before", "    late = ticket + 1 - before")]
+        "its own gradient counts": [
+            ("    late = ticket - before", "    late = ticket + 1 - before")
+        ]
     },
     "peers: bytes": {
         "the gradient is counted once": [("[g] * len(group.receivers)", "[g]")],
@@ -82,7 +84,9 @@ MISTAKES = {
         "several gradients at once": [("    return lock.execute(send)\n", "    return send()\n")]
     },
     "forwarder: staleness": {
-        "its own gradient counts": [("    late = ticket - before", "    late = ticket + 1 - before")]
+        "its own gradient counts": [
+            ("    late = ticket - before", "    late = ticket + 1 - before")
+        ]
     },
 }
 NOT_RUN = ["up the hill", "the rate is lost"]  # the loss may become infinite
