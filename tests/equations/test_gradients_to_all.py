@@ -4,7 +4,6 @@ import concurrent.futures
 import contextlib
 import functools
 import json
-import sys
 import time
 import types
 
@@ -15,6 +14,7 @@ import ringed
 import support
 from common import examples
 from tfrun import errors
+from tfrun.commands import export
 
 SCRIPT = examples.main_script("Further-Algorithms/Gradients-To-All")
 EQUATION = equations.of(SCRIPT)
@@ -236,3 +236,96 @@ CHECKS = {"forwarder: order": check_at_once}
 def test_a_mistake_is_caught(script, fails, changes):
     with support.caught(fails):
         CHECKS.get(fails, check)(fails.partition(":")[0], examples.replaced(script, changes))
+
+
+# Runs --------------------------------------------------------------------------------------------
+
+LEAVE = "    group.leave()\n\n\n# From here"
+VALUES = "np.concatenate([part.numpy() for part in w])"
+RECORD = [
+    # Worker k begins k beside the others; w is in parts.
+    ("LARGEST = 900_000", "LARGEST = 3_000"),
+    (
+        "    group.begin(step, w, state)\n",
+        "    [part.assign_add(tf.ones_like(part) * group.rank) for part in w]\n"
+        f"    group.begin(step, w, state)\n    first = {VALUES}\n",
+    ),
+    (LEAVE, LEAVE.replace("()\n", f"()\n    np.save('w.npy', [first, {VALUES}])\n", 1)),
+]
+LOST = [  # worker 1 ends, in the middle of a run
+    (
+        "        update = algorithm(",
+        "        if group.rank == 1:\n"
+        "            tf.numpy_function(lambda n: n < 20 or os._exit(9), [step], [])\n"
+        "        update = algorithm(",
+    ),
+]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_run_ends_with_one_w(mode, tmp_path):
+    """Through the ports of three workers, of a w in parts, with a checkpoint that has all parts."""
+    with support.QuickCluster(ps=MODES[mode], tasks=3 + MODES[mode]) as quick:
+        codes, output = ringed.train(quick, SCRIPT, tmp_path, changes=RECORD, steps=60)
+    assert not any(codes), output
+    first, last = zip(*[np.load(folder / "w.npy") for folder in ringed.folders(tmp_path)])
+    assert all((w == first[0]).all() for w in first), "not all begin with the w of worker 0"
+    apart = np.abs(np.array(last) - last[0]).max()
+    assert apart == 0 if mode == "forwarder" else apart < 1e-4
+    assert np.abs(last[0] - first[0]).max() > 0.01
+    shapes = [np.empty(shape).shape for shape in ringed.SHAPES]
+    chief = ringed.folders(tmp_path)[0]
+    saved = export.saved_values(support.newest_checkpoint(chief), shapes)["w"]
+    assert (np.concatenate([np.ravel(part) for part in saved]) == last[0]).all()
+    sent = 4 * last[0].size * (1 if mode == "forwarder" else 2)
+    for folder in ringed.folders(tmp_path):
+        rows = support.pushes(folder)
+        assert len(rows) == 60 and {row["bytes"] for row in rows} == {sent}
+
+
+@pytest.mark.parametrize("mode", [pytest.param(mode, marks=pytest.mark.long) for mode in MODES])
+def test_a_lost_worker_is_named(mode, tmp_path):
+    """No other worker goes on without it, and none waits for ever."""
+    with support.QuickCluster(ps=MODES[mode], tasks=3 + MODES[mode]) as quick:
+        codes, output = ringed.train(
+            quick, SCRIPT, tmp_path, "--step-timeout", "5", changes=LOST, steps=10000
+        )
+    workers = codes[MODES[mode] :]
+    assert workers == [1, 9, 1], output
+    assert "ConnectionError: worker 1 was lost, or did not answer in time" in output
+    (line,) = {line for line in output.splitlines() if "Error: worker 1 was lost" in line}
+    assert "has to come to every worker" in errors.explain(line)
+
+
+def test_who_is_not_alike_is_refused():
+    """A worker with other flags; then one of an earlier run, which changes no w."""
+    script = examples.load(SCRIPT)
+    script.LARGEST = SIZE // PARTS
+    served_here(script)
+    script.REQUIRED_WAIT_SECONDS = 1
+    first, second = groups(script, 2, 0)
+    workers = [Worker(script, group, k, gradient) for k, group in enumerate((first, second))]
+    second.flags.learning_rate = 2 * LR
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        waits = pool.submit(workers[0].begin)
+        with pytest.raises(ConnectionError, match="worker 0 has another script, TF_CONFIG"):
+            workers[1].begin()
+        with pytest.raises(TimeoutError, match="worker 1 did not answer in 1 s") as raised:
+            waits.result(60)
+    assert errors.explain(f"TimeoutError: {raised.value}")
+    late = script.tf.constant(first.run.numpy() - 1)
+    with pytest.raises(script.tf.errors.InvalidArgumentError, match=script.OTHER_RUN):
+        workers[0].group.applying(0, workers[0].w[0])(late, script.tf.ones([SIZE // PARTS]))
+    assert not workers[0].values().any()
+
+
+@pytest.mark.parametrize("n, ps", [(1, 0), (2, 2)])
+def test_a_wrong_number_of_tasks_is_refused(n, ps):
+    script = examples.load(SCRIPT)
+    config = {"cluster": {"worker": ["a:1"] * n, "ps": ["b:1"] * ps}}
+    config["task"] = {"type": "worker", "index": 0}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TF_CONFIG", json.dumps(config))
+        with pytest.raises(ValueError, match="two workers at least, and at most one ps") as raised:
+            script.Group(None)
+    assert "two forwarders" in errors.explain(f"ValueError: {raised.value}")
