@@ -297,7 +297,7 @@ group(
         r"(chief|worker|ps) \d+ was lost, or did not answer in time|the call is of another run",
         "ConnectionError: worker 1 was lost, or did not answer in time: gradients would be missing "
         "there",
-        "Each gradient has to come to every worker; that one has failed, hangs, or is out of reach.",
+        "Each gradient has to come to every worker; that task has failed, hangs, or is cut off.",
         "Look into its log; raise --step-timeout if it is slow. The same command goes on from the "
         "last checkpoint.",
     ),
