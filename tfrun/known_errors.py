@@ -100,6 +100,12 @@ group(
         "Use fewer workers or --devices, or a model with more layers.",
     ),
     (
+        r"at least, and at most one ps",
+        "ValueError: Gradients-To-All needs two workers at least, and at most one ps",
+        "A worker alone has nobody to send to, and two forwarders would have two orders.",
+        "Start more workers (WORKERS=4), and PS=1 or none.",
+    ),
+    (
         r"needs an even number of workers|needs two workers at least",
         "ValueError: Gossip-SGD needs an even number of workers, and has 3",
         "Every second worker is active and averages with a passive one.",
@@ -286,6 +292,14 @@ group(
         "ConnectionError: worker 1, the right neighbour: it closed the connection",
         "The ring is broken: a neighbour has failed, hangs, or cannot be reached.",
         "Look into its log. The same command goes on from the last checkpoint.",
+    ),
+    (
+        r"(chief|worker|ps) \d+ was lost, or did not answer in time|the call is of another run",
+        "ConnectionError: worker 1 was lost, or did not answer in time: gradients would be missing "
+        "there",
+        "Each gradient has to come to every worker; that task has failed, hangs, or is cut off.",
+        "Look into its log; raise --step-timeout if it is slow. The same command goes on from the "
+        "last checkpoint.",
     ),
     (
         r"no ps answered in",

@@ -31,6 +31,7 @@ MIRRORED = TOWERS.with_name("multiple_gpus_single_machine_mirrored.py")
 HOROVOD = examples.main_script("Horovod-RingAllReduce")
 FILES = examples.main_script("Operations/Train-and-Evaluate")
 COMPRESSED = examples.main_script("Further-Algorithms/Compressed-AllReduce")
+TO_ALL = examples.main_script("Further-Algorithms/Gradients-To-All")
 SHARDED, PLACES = test_sharded.SCRIPT, test_model_parallelism.SCRIPT
 # Tables of words have a loss of their own, in which noise words count --noise-words times: that is
 # in their references, problem.words and test_horovod.py.
@@ -270,6 +271,35 @@ def pairs(script, text, folder, n=3):
     )
 
 
+def one_applies(script, text, folder, n=3):
+    """The last of n workers, whose gradients go nowhere: it applies them all."""
+    module, flags = loaded(script, text, folder, command_line({}))
+    tf, tape, due = module.tf, Tape(n), []
+    module.keras.utils.set_random_seed(flags.seed)
+    data = module.Data(*problem.digits_like())
+    model, applied = module.make_model(data), module.tf.Variable(0, dtype=module.tf.int64)
+    group = types.SimpleNamespace(
+        rank=n - 1,
+        n=n,
+        sizes=module.sizes_of(model),
+        applied=applied,
+        forwarders=0,
+        receivers={"nobody": None},
+        take=lambda: applied.assign_add(1) - 1,
+        send=lambda *_: tf.constant(0, tf.int64),
+    )
+    _, w, state, make_steps, _ = module.build(group, model, data, flags)
+    module.separate_masks(state, n - 1)
+    first = expected = tape.cut(np.concatenate([part.numpy() for part in w]).astype(float))
+    losses = make_steps(tf.constant(UPDATES)).numpy()[:, 5]
+    last = tape.cut(np.concatenate([part.numpy() for part in w]))
+    for number in range(UPDATES):
+        loss, g = tape(n - 1, number, expected)
+        due.append(loss)
+        expected = [v - LR * d for v, d in zip(expected, g)]
+    agree(losses, due, last, expected, first)
+
+
 def agree_in_gossip(script, done, all_step):
     """Compares workers, each with a w of its own: done has (first w, rows, last w) of each."""
     tape, due = Tape(len(done)), []
@@ -429,6 +459,7 @@ WAYS = {
     MIRRORED: replicas,
     examples.main_script("Collective-AllReduce"): replicas,
     HOROVOD: ranks,
+    TO_ALL: one_applies,
 }
 
 

@@ -62,9 +62,10 @@ def test_its_mistakes_fit_the_script(script):
             assert examples.replaced(script, changes) != script.read_text(), name
 
 
-# Their trainings are not those in which their mistakes are caught; they have no ps.
+# Their trainings are not those in which their mistakes are caught; they need no ps.
 ALONE = ["Model-Parallelism"]
 ALONE += [f"Further-Algorithms/{name}" for name in ("D-PSGD", "Gossip-SGD", "Sharded-Training")]
+TO_ALL = "Further-Algorithms/Gradients-To-All"  # without a ps, and with one
 
 
 @pytest.mark.nightly
@@ -74,7 +75,8 @@ ALONE += [f"Further-Algorithms/{name}" for name in ("D-PSGD", "Gossip-SGD", "Sha
     [
         (equations.compared(equations.INTERLEAVED), 1),
         (equations.compared(equations.TOGETHER), 1),
-        *(([examples.main_script(name)], 0) for name in ALONE),
+        *(([examples.main_script(name)], 0) for name in [*ALONE, TO_ALL]),
+        ([examples.main_script(TO_ALL)], 1),
     ],
 )
 def test_mistaken_scripts_run(those, ps, tmp_path):

@@ -72,6 +72,7 @@ OTHERS = [
     "Further-Algorithms/Delay-Compensation/delay_compensation.py",
     "Further-Algorithms/DiLoCo/diloco.py",
     "Further-Algorithms/Gossip-SGD/gossip_sgd.py",
+    "Further-Algorithms/Gradients-To-All/gradients_to_all.py",
     "Further-Algorithms/Local-SGD/local_sgd.py",
     "Further-Algorithms/Sharded-Training/sharded_training.py",
     "From-TensorFlow-1/HogWild-Sessions/hogwild_sessions.py",

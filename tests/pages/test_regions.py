@@ -21,7 +21,7 @@ BELOW = [
     *("evaluator", "train_until_stopped"),
     *("log", "one_process"),
     *("cluster", "servers", "workers", "devices", "peers"),
-    *("all_reduce", "ring", "connections", "neighbours", "pairs"),
+    *("all_reduce", "ring", "connections", "neighbours", "pairs", "group"),
     *("variables", "vector", "tensors", "buckets", "flat"),
     *("model", "layers", "skip_gram", "places"),
     *("per_worker", "schedule"),

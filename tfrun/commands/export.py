@@ -41,8 +41,8 @@ def load(path):
 def saved_values(checkpoint, shapes=()):
     """Returns {"w": [arrays], "state": [arrays]} of a checkpoint, in their order.
 
-    shapes: those of the trainable variables, for a checkpoint in which w is one vector of them all.
-    Raises ValueError if that vector has another length.
+    shapes: those of the trainable variables, for a checkpoint in which w is one vector of them all,
+    whole or in parts. Raises ValueError if that vector has another length.
     """
     import tensorflow as tf
 
@@ -51,8 +51,8 @@ def saved_values(checkpoint, shapes=()):
         if match := SAVED.fullmatch(name):
             found[match[1]][int(match[2] or 0)] = reader.get_tensor(name)
     values = {kind: [numbered[i] for i in sorted(numbered)] for kind, numbered in found.items()}
-    if shapes and [value.ndim for value in values["w"]] == [1]:
-        (vector,), sizes = values["w"], [math.prod(shape) for shape in shapes]
+    if shapes and values["w"] and all(value.ndim == 1 for value in values["w"]):
+        vector, sizes = np.concatenate(values["w"]), [math.prod(shape) for shape in shapes]
         if len(vector) != sum(sizes):
             raise ValueError(
                 "this is the checkpoint of another model: "

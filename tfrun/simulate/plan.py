@@ -14,7 +14,11 @@ from tfrun.simulate import cost, laws, schemes
 from tfrun.simulate.laws import number
 
 PUSHES = 10000  # to simulate, about
-GOSSIP = ("Gossip-SGD", "D-PSGD")  # examples whose workers have no step in common
+GOSSIP = (
+    "Gossip-SGD",
+    "Gradients-To-All",
+    "D-PSGD",
+)  # examples whose workers have no step in common
 LATENCY = {"s": 1, "ms": 1e-3, "us": 1e-6}
 PREFIXES = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}
 BANDWIDTH = {f"{p}bit/s": f / 8 for p, f in PREFIXES.items()}

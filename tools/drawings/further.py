@@ -6,6 +6,7 @@ from drawings.shapes import (
     KINDS,
     arrow,
     bar,
+    box,
     circle,
     figure,
     left,
@@ -308,6 +309,31 @@ def gossip():
     notes = "blue: active, asks one neighbour", "grey: passive, answers at once"
     title = left(4, 22, "pairs, each at its own time", "title")
     return [title, *ring_of(ASKED.items(), range(0, GOSSIP, 2)), *lines(4, 286, notes)]
+
+
+PEERS = [(74, 84), (230, 84), (152, 212)]  # where three workers stand, without a ps
+AROUND = [(374, 84), (530, 84), (452, 232)]  # and around one
+
+
+@figure("gradients-to-all.svg", 600, 316)
+def gradients_to_all():
+    """Three workers, each with a w of its own. Left: each sends its gradients to both others, and
+    applies its own at once. Right: each sends them to the ps alone, which has no w and sends each
+    gradient to all three workers."""
+    parts = [left(4, 22, "from worker to worker", "title")]
+    parts += [left(310, 22, "by a ps, which forwards", "title")]
+    pairs = list(zip(PEERS, PEERS[1:] + PEERS[:1]))
+    pairs += [(place, (452, 140)) for place in AROUND]
+    for (x1, y1), (x2, y2) in pairs:
+        part = 30 / math.hypot(x2 - x1, y2 - y1)
+        dx, dy = part * (x2 - x1), part * (y2 - y1)
+        parts.append(arrow(x1 + dx, y1 + dy, x2 - dx, y2 - dy, both=True))
+    for places in PEERS, AROUND:
+        for k, (x, y) in enumerate(places):
+            parts += [circle(x, y, 22, KINDS[k]), text(x, y + 5, "w_%d" % k, "on")]
+    parts.append(box(452, 140, "ps", "ps", 44))
+    parts += lines(4, 286, ("each gradient to both others,", "and at once to its own w"))
+    return [*parts, *lines(310, 286, ("to the ps alone; back to all three,", "in one order"))]
 
 
 RINGS, GOSSIP_STEPS, DECADES = (4, 8, 16), 12, 4

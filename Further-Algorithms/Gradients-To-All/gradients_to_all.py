@@ -1,0 +1,738 @@
+"""Gradients-To-All: no server has a w: each worker sends its gradients to all, and applies all.
+
+    each worker k    g = g(w_k)              of a mini-batch at its own w_k, as it is now
+    every worker j   w_j <- w_j - lr * g     for each g of each worker, as it arrives
+
+    A gradient goes from each worker to each other one. Or, if there is a ps, to the ps alone, which
+    has no w either: it forwards each gradient to all workers, in one order for all.
+
+Kind:          gossip, asynchronous
+Paper:         Strom 2015, Scalable Distributed DNN Training Using Commodity GPU Cloud Computing
+Differs from:  HogWild: w is on no server, and what travels to all workers is the gradient
+Simplified:    whole gradients; the paper sends few entries of each, and keeps what it leaves out.
+               It has no ps
+Run:           bash run.sh
+"""
+
+import argparse
+import collections
+import contextlib
+import fcntl
+import json
+import os
+import re
+import socket
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before the import, or its notes come first
+os.environ.update(KERAS_BACKEND="tensorflow", grpc_proxy="")  # whatever the machine has set
+import keras
+import numpy as np
+import tensorflow as tf
+
+tf.get_logger().setLevel("ERROR")
+
+Update = collections.namedtuple("Update", "pulled loss pushed version ticket push late")
+
+
+def algorithm(w, step, gradient, group, flags):
+    """Makes one step of one worker, while gradients of the others arrive.
+
+    w: all parameters, cut into vectors; each worker has its own. step: the counter of its steps.
+    gradient(w, number): the loss on mini-batch `number` at w, and its gradient, one vector.
+    """
+    version, before = step.read_value(), group.applied.read_value()
+    with tf.control_dependencies([before]):
+        w_k = tf.concat([part.read_value() for part in w], 0)
+    loss, g = gradient(w_k, version)
+    pieces = tf.split(g, [part.shape[0] for part in w])
+
+    if group.forwarders:
+        # Gradients-To-All: to the ps, from where g comes to this worker as it does to the others.
+        push = ticket = group.send("forward", pieces)
+    else:
+        # Gradients-To-All: to its own w at once, and to every other worker.
+        with tf.control_dependencies(pieces):
+            ticket = group.take()
+        for part, piece in zip(w, pieces):
+            apply(part, piece, flags)
+        push = group.send("apply", pieces)
+
+    step.assign_add(1)
+    late = ticket - before  # gradients of others that have come in between
+    return Update([], loss, [g] * len(group.receivers), version, version, push, late)
+
+
+def apply(w, g, flags):
+    """Applies a gradient, this worker's own or one that has arrived. w, g: a part of each."""
+    # Gradients-To-All: g is subtracted from what w is by now. To assign w_k - lr * g would undo all
+    # gradients that have come since w_k was read.
+    w.assign_sub(flags.learning_rate * g)
+
+
+def forward(part, run, g, group, lock):
+    """Forwards a part of a gradient to all workers; returns the number of that gradient.
+
+    The ps does nothing else. run: which run of the workers it belongs to.
+    """
+
+    def send():
+        return group.send("apply", [g], part, run)
+
+    # Gradients-To-All: the next gradient waits until all workers have applied this one, its sender
+    # as well. So all have one order.
+    return lock.execute(send)
+
+
+STEPS, BATCH_SIZE, LEARNING_RATE = 1000, 32, 0.05  # the defaults
+MORE_FLAGS = [  # (name, default, help) of the flags that only this algorithm has
+    ("steps-per-call", 10, "steps in one call of the graph"),
+    ("step-timeout", 20, "seconds to wait at most until all workers have applied a gradient"),
+]
+
+
+# region: problem -- put your own data and model here
+Data = collections.namedtuple("Data", "x_train y_train x_test y_test")
+DATASET, DATASETS = "digits", "digits, mnist, fashion_mnist, or an .npz file"
+
+
+def load_data(name):
+    """Returns inputs [rows, features] and labels [rows] from 0, for training and for the test."""
+    if name == "digits":
+        from sklearn.datasets import load_digits  # here, because a ps needs no data
+
+        x, y = load_digits(return_X_y=True)
+        order = np.random.RandomState(0).permutation(len(x))
+        x, y = x[order] / 16, y[order]
+        data = x[:-360], y[:-360], x[-360:], y[-360:]
+    elif name in ("mnist", "fashion_mnist"):
+        (x, y), (x_test, y_test) = getattr(keras.datasets, name).load_data()
+        data = x.reshape(len(x), -1) / 255, y, x_test.reshape(len(x_test), -1) / 255, y_test
+    else:
+        data = [np.load(name)[part] for part in Data._fields]
+    return Data(*[part.astype("float32" if part.dtype.kind == "f" else "int32") for part in data])
+
+
+def make_model(data):
+    """Makes a Keras network. It is not compiled: the optimizer is the algorithm above."""
+    return keras.Sequential(
+        [
+            keras.Input(data.x_train.shape[1:]),
+            keras.layers.Dense(128, "relu"),
+            keras.layers.Dense(64, "relu"),
+            keras.layers.Dense(np.bincount(data.y_train.flat).size),
+        ]
+    )
+
+
+def loss(y, outputs):
+    """Returns the cross-entropy of each row."""
+    return keras.losses.sparse_categorical_crossentropy(y, outputs, from_logits=True)
+
+
+# name: ("max" or "min" for which is better, the metric of each row)
+METRICS = {"accuracy": ("max", keras.metrics.sparse_categorical_accuracy)}
+# endregion: problem
+
+
+def build(group, model, data, flags):
+    """Makes step, w, state, and functions that make steps and test w on every n-th row."""
+    k, n = group.rank, group.n
+    step = tf.Variable(0, dtype=tf.int64)
+    values = vectors_of(model)["w"]
+    w = [tf.Variable(values[part.begin : part.end]) for part in layout(group.sizes[:1], 1)]
+    state = [tf.Variable(v, name=v.name) for v in model.non_trainable_variables]
+    rows = data.x_train[k::n], data.y_train[k::n], *data[2:]
+    x, y, x_test, y_test = map(tf.Variable, map(np.asarray_chkfinite, rows))
+    gradient = gradients(model, state, x, y, flags, k)
+
+    def one_step():
+        update = algorithm(w, step, gradient, group, flags)
+        column = [[PUSH.split(",").index("staleness")]]  # in gradients; a step is each worker's own
+        late = [tf.cast(update.late, "float64")]
+        return tf.tensor_scatter_nd_update(push_row(update, step, flags), column, late)
+
+    @tf.function
+    def make_steps(count):
+        written = tf.TensorArray(tf.float64, count, element_shape=[len(PUSH.split(","))])
+        for i in tf.range(count):
+            written = written.write(i, one_step())
+        return written.stack()
+
+    @tf.function
+    def evaluate():
+        return evaluation(model, tf.concat(w, 0), state, x_test, y_test)
+
+    def test():
+        if step == flags.steps:
+            group.meet("done")  # what is tested and saved has all gradients
+        return evaluate()
+
+    return step, w, state, make_steps, test
+
+
+def main():
+    """Runs the task that TF_CONFIG names: a worker trains, a ps forwards gradients."""
+    flags = parse_flags()
+    group = Group(flags)
+    if group.task[0] == "ps":
+        return group.serve_forwarder()
+    data = load_data(flags.dataset)
+    keras.utils.set_random_seed(flags.seed)
+    model = make_model(data)
+    metrics = Metrics(group.task, group.workers, model.trainable_variables, flags, group.forwarders)
+    group.sizes = sizes_of(model)
+    step, w, state, make_steps, test = build(group, model, data, flags)
+    saved = tf.train.Checkpoint(step=step, w=w, state=state)
+    manager = tf.train.CheckpointManager(saved, metrics.directory, 5, checkpoint_name="model.ckpt")
+    if metrics.is_chief and manager.latest_checkpoint:
+        saved.restore(manager.latest_checkpoint).assert_existing_objects_matched()
+    group.begin(step, w, state)
+    separate_masks(state, group.rank)
+    make_steps(tf.constant(0))  # traces the graph, before the common start
+    group.meet("start")
+    metrics.step = int(step)
+    with group.naming_the_lost():
+        train(make_steps, test, metrics, manager, flags)
+    group.leave()
+
+
+# From here to the end: the same text in every example without a parameter server. -----------------
+
+
+# region: flags
+def parse_flags():
+    """Returns the flags, each of the type of its default. Exits with 2 and a line if one is bad."""
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    for name, default, text in [
+        ("steps", STEPS, "updates of w, all workers together"),
+        ("batch-size", BATCH_SIZE, "examples in a mini-batch"),
+        ("learning-rate", LEARNING_RATE, "lr in the update rule"),
+        ("seed", 0, "seed of the initial parameters and the batches"),
+        ("dataset", DATASET, DATASETS),
+        ("checkpoint-steps", 500, "updates between two checkpoints, each of which is tested"),
+        *MORE_FLAGS,
+    ]:
+        if default is not None:  # None: this algorithm has no such flag
+            parser.add_argument(
+                f"--{name}", type=type(default), default=default, help=f"{text} (%(default)s)"
+            )
+    flags = parser.parse_args()
+    for name, value in vars(flags).items():
+        default = parser.get_default(name)
+        if not isinstance(value, str) and value != default and not 0 < value < 2**31:
+            least = "above" if default else "at least"
+            parser.error(f"argument --{name.replace('_', '-')}: must be {least} 0 and finite")
+    return flags
+
+
+# region: transport
+# All that knows of tf.distribute.experimental.rpc: another transport can take its place here.
+rpc = tf.distribute.experimental.rpc
+LARGEST = 900_000  # numbers in a message: gRPC refuses one of more than 4 MB
+LOST = (  # the errors of a call to a ps that has ended, or begins anew
+    tf.errors.UnavailableError,
+    tf.errors.InternalError,
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+)
+
+
+def check_address(address):
+    """Raises OSError where a ps cannot listen at host:port: gRPC would not say so."""
+    host, port = address.rsplit(":", 1)
+    place = host.strip("[]"), int(port)
+    try:
+        socket.create_connection(place, 5).close()
+    except OSError:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:  # with reuse_port, because a launcher may hold the port
+            socket.create_server(place, family=family, reuse_port=True).close()
+        except OSError as error:
+            raise OSError(f"no server can listen at {address}: {error.strerror}") from None
+    else:
+        raise OSError(f"another server listens at {address}")
+
+
+def listen(address, functions):
+    """Serves tf.functions by their names. The port is closed when what is returned is deleted."""
+    server = rpc.Server.create("grpc", address)
+    for name, function in functions.items():
+        server.register(name, function)
+    server.start()
+    return server
+
+
+def connect(address, seconds):
+    """Waits for a server, and returns a client: client.name(...).get_value() calls a function.
+
+    Raises TimeoutError if no server answers in so many seconds; no call takes longer either.
+    """
+    try:
+        return rpc.Client.create("grpc", address, timeout_in_ms=1000 * seconds)
+    except tf.errors.DeadlineExceededError:
+        raise TimeoutError(f"no ps answered at {address} in {seconds} s") from None
+
+
+# region: parts
+Part = collections.namedtuple("Part", "vector index dtype begin end slice ps")
+
+
+def state_of(model):
+    """Returns {"state_0": values, ...}: vectors of what Keras keeps beside w, such as means."""
+    return {f"state_{i}": np.ravel(v) for i, v in enumerate(model.non_trainable_variables)}
+
+
+def vectors_of(model):
+    """Returns {"w": all parameters, and the state}. Raises ValueError if w is not finite."""
+    dtypes = sorted({v.dtype for v in model.trainable_variables})
+    if len(dtypes) > 1:
+        raise ValueError(f"w is one vector, of types that don't all match: {', '.join(dtypes)}")
+    w = np.concatenate([np.ravel(v) for v in model.trainable_variables])
+    return {"w": np.asarray_chkfinite(w), **state_of(model)}
+
+
+def sizes_of(model):
+    """Returns [[name, dtype, size]] of these vectors: all that a ps needs to know of a model."""
+    return [[name, str(v.dtype), v.size] for name, v in vectors_of(model).items()]
+
+
+def layout(sizes, ps):
+    """Returns the parts of all vectors, of which each is on one of so many ps."""
+    parts = []
+    for vector, dtype, size in sizes:
+        count = min(size, ps * -(-size // (ps * LARGEST))) or 1
+        ends = [size * i // count for i in range(count + 1)]
+        for i in range(count):
+            place = f"{size} {ends[i]},{ends[i + 1] - ends[i]}"  # of the whole, in a checkpoint
+            parts.append(Part(vector, i, dtype, ends[i], ends[i + 1], place, i % ps))
+    return parts
+
+
+# region: group
+OPTIONAL_WAIT_SECONDS = 30  # for a task without which this one can go on
+REQUIRED_WAIT_SECONDS = int(os.getenv("REQUIRED_WAIT_SECONDS", 120))  # for any other
+OTHER_RUN = "the call is of another run"
+COUNT, VECTOR = tf.TensorSpec([], tf.int64), tf.TensorSpec([None])  # the types in a message
+GONE = (  # the errors of a call to a task that has ended, hangs, or is about to end
+    *LOST,
+    tf.errors.DeadlineExceededError,
+    tf.errors.FailedPreconditionError,
+)
+
+
+class Group:
+    """The tasks of TF_CONFIG, which serve functions by rpc and call those of the others.
+
+    Worker 0 gives all others its w, and counts who has come how far: see meet(). Worker k has the
+    rank k, a ps the one after the last worker's.
+    """
+
+    def __init__(self, flags):
+        """Raises ValueError for a wrong number of tasks, OSError where this one cannot listen."""
+        config = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+        jobs = config.cluster_spec().as_dict()
+        tasks = [
+            (job, index)
+            for job in ("chief", "worker", "ps")
+            for index in range(len(jobs.get(job, [])))
+        ]
+        self.task = config.task_type, config.task_id
+        self.workers = [task for task in tasks if task[0] != "ps"]
+        self.n, self.rank = len(self.workers), tasks.index(self.task)
+        self.forwarders = len(tasks) - self.n
+        if self.n < 2 or self.forwarders > 1:
+            raise ValueError("Gradients-To-All needs two workers at least, and at most one ps")
+        self.names = ["%s %d" % task for task in tasks]
+        self.addresses = [jobs[job][index] for job, index in tasks]
+        self.flags, self.sizes = flags, None  # sizes: sizes_of() the model
+        self.run = tf.Variable(0, dtype=tf.int64)  # worker 0 takes a new number at each start
+        self.applied = tf.Variable(0, dtype=tf.int64)  # gradients; on a ps, those forwarded
+        self.reported = collections.defaultdict(set)  # {what: ranks}, on worker 0
+        self.clients = {}  # all clients: the end of one would end another one of its address
+        self.receivers = {}  # {name: client} of those to which this task sends gradients
+        check_address(self.addresses[self.rank])
+
+    def begin(self, step, w, state):
+        """Begins as a worker: all have the step, the w and the state of worker 0 afterwards."""
+        functions = {f"apply_{i}": self.applying(i, part) for i, part in enumerate(w)}
+        shared = [step, *w, *state]
+        if self.rank == 0:
+            self.run.assign(time.time_ns())
+            functions |= self.functions_of_chief(shared)
+        self.listening = listen(self.addresses[self.rank], functions)
+        if self.rank:
+            self.find_chief()
+            with self.naming_the_lost(self.names[0]):
+                for i, v in enumerate(shared):
+                    v.assign(getattr(self.chief(), f"get_{i}")().get_value())
+        self.applied.assign(step * self.n)
+        self.meet("joined")  # from here on, none is left of an earlier run
+        workers = range(self.n)
+        self.connect([self.n] if self.forwarders else [k for k in workers if k != self.rank])
+
+    def serve_forwarder(self):
+        """Serves forward() as the ps, until all workers are done."""
+        self.find_chief()
+        self.meet("joined")
+        self.connect(range(self.n))
+        lock = tf.CriticalSection()
+        parts = layout(self.sizes[:1], 1)
+        functions = {f"forward_{i}": self.forwarding(i, lock) for i in range(len(parts))}
+        self.listening = listen(self.addresses[self.rank], functions)
+        print("forwards at", self.addresses[self.rank], flush=True)
+        self.meet("start")
+        self.meet("done")
+        self.leave()
+        print("done", flush=True)
+
+    def connect(self, ranks):
+        """Connects to the tasks to which this one sends gradients."""
+        # A ps waits for its workers, maybe twice; its error, which names one, has to come first.
+        seconds = self.flags.step_timeout * (3 if self.rank < self.n and self.forwarders else 1)
+        for k in ranks:
+            self.client(k, REQUIRED_WAIT_SECONDS)  # waits until it listens
+            self.receivers[self.names[k]] = self.client(k, seconds)
+
+    def client(self, rank, seconds):
+        """Returns a client of a task; no call of it takes longer than `seconds`."""
+        try:
+            if (rank, seconds) not in self.clients:
+                self.clients[rank, seconds] = connect(self.addresses[rank], seconds)
+            return self.clients[rank, seconds]
+        except TimeoutError:
+            raise TimeoutError(
+                f"{self.names[rank]} did not answer at {self.addresses[rank]} in {seconds} s"
+            ) from None
+
+    def chief(self):
+        """Returns the client of worker 0 that waits for it longest."""
+        return self.client(0, REQUIRED_WAIT_SECONDS)
+
+    def same(self, run):
+        """Returns an op that fails unless a call belongs to this run."""
+        return tf.debugging.Assert(tf.equal(run, self.run), [OTHER_RUN])
+
+    def applying(self, i, part):
+        """Returns the function by which part i of a gradient of another worker arrives."""
+
+        def apply_part(run, g):
+            with tf.control_dependencies([self.same(run)]):
+                number = self.applied.read_value() if i else self.take()
+            with tf.control_dependencies([number]):
+                apply(part, tf.ensure_shape(g, part.shape), self.flags)
+            return number
+
+        return tf.function(apply_part, [COUNT, VECTOR], autograph=False)
+
+    def forwarding(self, i, lock):
+        """Returns the function by which part i of a gradient comes to the ps."""
+
+        def forward_part(run, g):
+            self.applied.assign_add(1)
+            return forward(i, run, g, self, lock)
+
+        return tf.function(forward_part, [COUNT, VECTOR], autograph=False)
+
+    def take(self):
+        """Counts a gradient that is applied here; returns how many were before."""
+        # assign_add and a read after it would not be one: two gradients could have the same number.
+        return tf.raw_ops.ResourceCountUpTo(
+            resource=self.applied.handle, limit=self.flags.steps * self.n, T=tf.int64
+        )
+
+    def send(self, function, pieces, first=0, run=None):
+        """Calls `function` of all receivers with the pieces of a vector, from part `first` on.
+
+        Returns the number that a receiver has given the gradient, once all have answered. So a
+        worker has one gradient on its way at most.
+        """
+        run = self.run.read_value() if run is None else run
+        pending = [
+            (name, getattr(client, f"{function}_{first + i}")(run, piece))
+            for name, client in self.receivers.items()
+            for i, piece in enumerate(pieces)
+        ]
+        numbers = []
+        for name, reply in pending:
+            with tf.name_scope(f"{name.replace(' ', '-')}.{function}"):  # the text of an error
+                numbers += tf.nest.flatten(reply.get_value())
+        with tf.control_dependencies(numbers):
+            return tf.identity(numbers[0])
+
+    def functions_of_chief(self, shared):
+        """Returns {name: function} of what worker 0 has for all others. shared: variables."""
+
+        def note(what, rank):
+            return np.array(self.note(what.decode(), rank), np.int64)
+
+        def report(run, what, rank):
+            with tf.control_dependencies([self.same(run)]):
+                return tf.numpy_function(note, [what, rank], tf.int64)
+
+        def status():
+            return tf.numpy_function(lambda: json.dumps(self.status()).encode(), [], tf.string)
+
+        functions = {f"get_{i}": (v.read_value, []) for i, v in enumerate(shared)}
+        functions["report"] = report, [COUNT, tf.TensorSpec([], tf.string), COUNT]
+        functions["status"] = status, []
+        return {name: tf.function(*made, autograph=False) for name, made in functions.items()}
+
+    def status(self):
+        """Returns {"alike": what all tasks must have alike, and what worker 0 alone knows}."""
+        alike = [__doc__.split(":")[0], self.addresses, vars(self.flags)]
+        waits_for = self.note("joined", -1)
+        return {"alike": alike, "sizes": self.sizes, "run": int(self.run), "waits_for": waits_for}
+
+    def find_chief(self):
+        """Waits until worker 0 waits for this task; takes the number of the run from it.
+
+        Raises ConnectionError if worker 0 was not started as this task.
+        """
+        deadline = time.monotonic() + REQUIRED_WAIT_SECONDS
+        while time.monotonic() < deadline:
+            with contextlib.suppress(*GONE):
+                status = json.loads(self.chief().status().get_value().numpy())
+                self.sizes = self.sizes or status["sizes"]  # a ps has no model
+                if (status["alike"], status["sizes"]) != (self.status()["alike"], self.sizes):
+                    raise ConnectionError(
+                        f"{self.names[0]} has another script, TF_CONFIG, flags or model than "
+                        f"{self.names[self.rank]}: start all alike"
+                    )
+                if self.rank in status["waits_for"]:  # if not, it is one of an earlier run
+                    self.run.assign(status["run"])
+                    return
+            time.sleep(0.2)
+        raise TimeoutError(
+            f"{self.names[0]} did not answer at {self.addresses[0]} in {REQUIRED_WAIT_SECONDS} s"
+        )
+
+    def note(self, what, rank):
+        """Keeps, on worker 0, that a task has come so far; returns the ranks that have not."""
+        if rank >= 0:
+            self.reported[what].add(int(rank))
+        return sorted(set(range(len(self.names))) - self.reported[what])
+
+    def report(self, what, rank):
+        """Tells worker 0 that the task `rank` has come so far; returns the ranks that have not."""
+        if self.rank == 0:
+            return self.note(what, rank)
+        missing = self.chief().report(self.run.read_value(), tf.constant(what), np.int64(rank))
+        return missing.get_value().numpy().tolist()
+
+    def meet(self, what):
+        """Returns when all tasks have come so far: it is a barrier.
+
+        Raises TimeoutError, with the names of the missing ones, if none of them comes, and no
+        gradient either, for REQUIRED_WAIT_SECONDS.
+        """
+        seen, deadline = None, np.inf
+        with self.naming_the_lost(self.names[0]):
+            while missing := self.report(what, self.rank):
+                if seen != (int(self.applied), missing):
+                    seen = int(self.applied), missing
+                    deadline = time.monotonic() + REQUIRED_WAIT_SECONDS
+                if time.monotonic() > deadline:
+                    names = " and ".join(self.names[k] for k in missing)
+                    raise TimeoutError(f"{names} did not answer in {REQUIRED_WAIT_SECONDS} s")
+                time.sleep(0.05)
+
+    def leave(self):
+        """Closes the port, when all tasks are done: by then all gradients have come everywhere."""
+        self.meet("done")
+        if self.rank == 0:  # the others ask it whether all are done
+            deadline = time.monotonic() + OPTIONAL_WAIT_SECONDS
+            while self.note("left", 0) and time.monotonic() < deadline:
+                time.sleep(0.05)
+        else:
+            with contextlib.suppress(*GONE):
+                self.report("left", self.rank)
+        time.sleep(0.2)  # the last reply is on its way
+        del self.listening
+
+    @contextlib.contextmanager
+    def naming_the_lost(self, called=None):
+        """Raises ConnectionError, with the name of the task, if a call fails because one is lost.
+
+        called: its name, where the error does not have it. That of a forwarder has two names.
+        """
+        try:
+            yield
+        except tf.errors.OpError as error:
+            is_lost = isinstance(error, GONE) or OTHER_RUN in error.message
+            found = re.findall(r"\b(?:chief|worker|ps)-\d+(?=\.(?:apply|forward))", error.message)
+            called = called or min(found, key=lambda name: name.startswith("ps"), default=None)
+            if called is None or not is_lost:
+                raise
+            raise ConnectionError(
+                f"{called.replace('-', ' ')} was lost, or did not answer in time: "
+                "gradients would be missing there"
+            ) from None
+
+
+# region: flat
+def unpack(model, w):
+    """Returns the trainable variables of the model, in their shapes, from the vector w."""
+    shapes = [v.shape for v in model.trainable_variables]
+    parts = tf.split(w, [int(np.prod(shape)) for shape in shapes])
+    return [tf.reshape(part, shape) for part, shape in zip(parts, shapes)]
+
+
+def separate_masks(state, rank):
+    """Moves the seeds of Dropout by the rank, so that no two workers drop the same units."""
+    for v in state:
+        if v.name.startswith("seed_generator_state"):
+            v.assign_add(tf.cast(tf.fill(v.shape, rank), v.dtype))
+
+
+def gradients(model, state, x, y, flags, rank):
+    """Returns gradient(w, number) -> (the loss on a mini-batch of the rows x, y at w, g).
+
+    The rows of a mini-batch depend on (seed, rank, number) and on nothing else, so that a
+    mini-batch can be drawn again elsewhere. through(i, v): variable i of the model passes it.
+    """
+
+    def gradient(w, number, through=lambda i, v: v):
+        key = [flags.seed * 65536 + rank, number]  # of int64, as the number is
+        rows = tf.random.stateless_uniform([flags.batch_size], key, 0, x.shape[0], tf.int32)
+        values = [through(i, v) for i, v in enumerate(unpack(model, w))]
+        outputs, after, penalties = model.stateless_call(
+            values, state, tf.gather(x, rows), training=True, return_losses=True
+        )
+        for v, new in zip(state, after):
+            v.assign(new)
+        mean = tf.add_n([tf.reduce_mean(loss(tf.gather(y, rows), outputs)), *penalties])
+        return mean, tf.gradients(mean, w)[0]
+
+    return gradient
+
+
+def evaluation(model, w, state, x, y):
+    """Returns [loss, each of METRICS] at w, means over the rows (x, y)."""
+    outputs, _ = model.stateless_call(
+        unpack(model, tf.debugging.check_numerics(w, "w")), state, x.read_value(), training=False
+    )
+    functions = [loss] + [function for _, function in METRICS.values()]
+    return [tf.reduce_mean(function(y.read_value(), outputs)) for function in functions]
+
+
+# region: metrics
+# A line of metrics-<task>.csv is a push: global_step counts it, loss is that of its last
+# mini-batch, bytes are those pulled and pushed, and wait_seconds pass from the gradient to its
+# arrival. Or it is a test: its end, its begin, global_step, and TEST. Times are seconds since 1970.
+PUSH = "push_time,pull_time,global_step,local_steps,examples,loss,staleness,bytes,wait_seconds"
+TEST = {"test_loss": "min"}
+for name, (better, function) in METRICS.items():
+    # Not an object of Keras with update_state(): it would also average over the tests before.
+    if better not in ("max", "min") or hasattr(function, "update_state"):
+        raise ValueError(f'METRICS needs ("max" or "min", function), not ({better!r}, {function})')
+    TEST[f"test_{name}"] = better
+
+
+def push_row(update, step, flags):
+    """Returns the columns PUSH as one float64 tensor: to fetch one costs less than to fetch nine.
+
+    Of an update, pulled and pushed are lists of vectors, version and ticket the counts of updates
+    at the pull and before the push, and push is the op that pushes.
+    """
+    with tf.control_dependencies([update.push]), tf.device(step.device):
+        ticket = tf.identity(update.ticket)  # one message: the push has arrived, and its number
+    ticket = tf.identity(ticket)  # here: what follows it needs no second message
+    times = []
+    pulled = update.pulled or [update.version]
+    for tensors in pulled, update.pushed, [ticket]:  # in a tf.function they come in turn
+        with tf.control_dependencies(tensors):
+            times += [tf.timestamp()]
+    pulled, ready, pushed = times
+    local_steps = getattr(update, "local_steps", getattr(flags, "local_steps", 1))
+    size = sum(tf.size(t, out_type=tf.int64) * t.dtype.size for t in update.pulled + update.pushed)
+    row = [pushed, pulled, ticket + 1, local_steps, local_steps * flags.batch_size, update.loss]
+    row += [ticket - update.version, size, pushed - ready]
+    return tf.stack([tf.cast(column, "float64") for column in row])
+
+
+class Metrics:
+    """What a task leaves in OUTPUT_DIR: metrics-<task>.csv; the chief also flags.json."""
+
+    def __init__(self, task, workers, parameters, flags, ps=0):
+        """Raises ValueError if OUTPUT_DIR is no good name, or has another model's checkpoint."""
+        self.directory = folder = os.path.abspath(os.getenv("OUTPUT_DIR") or "output")
+        self.is_chief = task == workers[0]
+        self.flags = flags
+        self.step = self.shown = 0
+        if set("*?[\\") & set(folder):  # patterns: it would find no checkpoint
+            raise ValueError(f"OUTPUT_DIR must have none of the signs *?[\\: {folder}")
+        os.makedirs(folder, exist_ok=True)
+        if self.is_chief:
+            self.lock = open(f"{folder}/.chief", "w")
+            try:
+                fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:  # another chief has it
+                raise
+            except OSError:  # the file system has no locks
+                pass
+            facts = {
+                "example": __doc__.split(":")[0],
+                "script": __file__,
+                "tasks": ["%s-%d" % worker for worker in workers],
+                "ps": ps,
+                "metrics": TEST,
+                "variables": [[v.path, list(v.shape)] for v in parameters],
+                "arguments": vars(flags),
+                "versions": {"tensorflow": tf.__version__},
+            }
+            if tf.train.latest_checkpoint(folder):
+                if json.load(open(f"{folder}/flags.json")).get("variables") != facts["variables"]:
+                    raise ValueError(f"{folder} has a checkpoint of another model")
+            with open(f"{folder}/flags.json", "w") as file:
+                json.dump(facts, file, indent=2)
+        # Line by line, so that even kill -9 loses none; it costs microseconds.
+        self.file = open(f"{folder}/metrics-{task[0]}-{task[1]}.csv", "a", 1)
+        # The line before a restart may have been cut short.
+        print("# restart" if self.file.tell() else f"{PUSH},{','.join(TEST)}", file=self.file)
+
+    def push(self, row):
+        """Writes a line for one update, the columns PUSH. Raises if the loss is not finite."""
+        print("%.6f,%.6f,%d,%d,%d,%.6g,%d,%d,%.6f" % tuple(row) + "," * len(TEST), file=self.file)
+        self.step = int(row[2])
+        if not np.isfinite(row[5]):
+            raise FloatingPointError(f"loss is {row[5]} at update {self.step}")
+        if self.is_chief and row[0] > self.shown + 1:
+            self.shown = row[0]
+            words = f"   loss {row[5]:.4g}   staleness {row[6]:.0f}"
+            print(f"update {self.step} of {self.flags.steps}{words}", flush=True)
+
+    def test(self, began, step, *means):
+        """Writes and prints a test at `step` that began at that time: the columns TEST."""
+        print(f"{time.time():.6f},{began:.6f},{step},,,,,,", *means, sep=",", file=self.file)
+        self.step = step
+        words = [f"  {name} {mean:.4g}" for name, mean in zip(TEST, means)]
+        print(f"update {step} of {self.flags.steps}", *words, flush=True)
+
+
+# region: calls
+def train(make_steps, test, metrics, manager, flags):
+    """Makes steps until all are made; the chief also tests w, and saves it.
+
+    make_steps(count): makes that many, and returns the columns PUSH of each, [count, 9].
+    """
+
+    def test_and_save():
+        metrics.test(time.time(), metrics.step, *[mean.numpy() for mean in test()])
+        manager.save(checkpoint_number=metrics.step)
+
+    while metrics.step < flags.steps:
+        count = min(flags.steps - metrics.step, flags.steps_per_call)
+        for row in make_steps(tf.constant(count)).numpy():
+            metrics.push(row)
+        passed = metrics.step % flags.checkpoint_steps < count  # a number of steps to save at
+        if metrics.is_chief and passed and metrics.step < flags.steps:
+            test_and_save()
+    if metrics.is_chief:
+        test_and_save()
+    print("done, the output is in", metrics.directory, flush=True)
+
+
+if __name__ == "__main__":
+    main()
