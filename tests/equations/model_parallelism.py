@@ -7,7 +7,8 @@ from common.references import HogWild
 
 REFERENCE = HogWild  # which is plain SGD where nobody else pushes
 FLAGS = {"micro_batches": 4}
-AT = "            with tf.device(%s):\n"
+AT = "in zip(places, values):\n        with tf.device(%s):\n"
+TESTED = "in zip(places, stages, w, state):\n        with tf.device(%s):\n"
 BACKWARD = 'passes += [(k, "backward", m) for k in reversed(range(K))'
 CROSSING = "for m in range(M)]\n    return Update"
 MISTAKES = {
@@ -23,9 +24,7 @@ MISTAKES = {
             ("rows), flags.micro_batches)", "rows), flags.micro_batches)[:1] * flags.micro_batches")
         ],
         "labels of other rows": [("rows_of(y, number)", "rows_of(y, number + 1)")],
-        "the first place never moves": [
-            ("zip(sum(w, []), sum(g, []))", "zip(sum(w[1:], []), sum(g[1:], []))")
-        ],
+        "the first place never moves": [("zip(w[k], g[k])", "zip(w[k], g[k] if k else [])")],
     },
     "losses": {
         "the loss of the first micro-batch": [("h[K, m] for m in range(M)]", "h[K, 0]] * M")]
@@ -52,7 +51,10 @@ MISTAKES = {
     "variables": {"all variables in one place": [(AT % "place", AT % "places[0]")]},
     "crossing": {
         "all updates are computed in one place": [
-            ("with tf.device(v.device):", "with tf.device(places[0]):")
+            (
+                "in enumerate(places):\n        with tf.device(place)",
+                "in enumerate(places):\n        with tf.device(places[0])",
+            )
         ]
     },
 }

@@ -41,16 +41,16 @@ class Model:
         places, servers, _ = LAYOUTS[layout]
         flags = problem.command_line({"micro_batches": micro_batches, "schedule": schedule})
         script, flags = interleaved.loaded(SCRIPT, text, flags)
-        self.script, tf = script, script.tf
+        self.script, tf = script, script.tf.compat.v1
         data = script.load_data(dataset) if dataset else script.Data(*problem.digits_like())
         script.keras.utils.set_random_seed(flags.seed)
         parts = script.stages(script.make_model(data), len(places))
         with tf.Graph().as_default() as graph:
-            self.step, self.update, self.test = script.build(parts, data, places, flags)
+            self.step, w, state, update, test = script.build(parts, data, places, flags)
+            self.w, self.state = sum(w, []), sum(state, [])
+            self.update, self.test = update(), test()
             self.row = script.push_row(self.update, self.step, flags)
-            start = [tf.global_variables_initializer(), tf.local_variables_initializer()]
-            self.w = [v for v in tf.global_variables() if v.op.name.startswith("w_")]
-            self.state = [v for v in tf.global_variables() if v.op.name.startswith("state_")]
+            start = tf.global_variables_initializer()
         target = interleaved.servers()[0]["worker", 0].target if servers else ""
         config = tf.ConfigProto(device_count={"CPU": len(places)})
         self.session = tf.Session(target, graph=graph, config=config)
@@ -71,7 +71,7 @@ class Model:
 
     def traced(self):
         """The statistics of one update, a RunMetadata, and its line in the metrics."""
-        tf = self.script.tf
+        tf = self.script.tf.compat.v1
         statistics = tf.RunMetadata()
         options = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE, output_partition_graphs=True)
         row = self.session.run(self.row, options=options, run_metadata=statistics)
