@@ -48,7 +48,10 @@ def algorithm(w, state, stages, places, step, mini_batch, flags):
     K, M = len(places), flags.micro_batches
     number = tf.raw_ops.ResourceCountUpTo(resource=step.handle, limit=flags.steps, T=tf.int64)
     x, y = mini_batch(number)
-    values = [[v.read_value() for v in w_k] for w_k in w]
+    values = []  # of w, before the update
+    for place, w_k in zip(places, w):
+        with tf.device(place):  # or they would pass through the place of worker 0
+            values.append([v.read_value() for v in w_k])
     # Model-Parallelism: of micro-batch m, h[k, m] crosses to place k; d[k, m], its gradient, back.
     h, d, penalties = {(0, m): x[m] for m in range(M)}, {}, {}
     g = [[0.0] * len(w_k) for w_k in w]

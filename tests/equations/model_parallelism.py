@@ -7,8 +7,7 @@ from common.references import HogWild
 
 REFERENCE = HogWild  # which is plain SGD where nobody else pushes
 FLAGS = {"micro_batches": 4}
-AT = "in zip(places, values):\n        with tf.device(%s):\n"
-TESTED = "in zip(places, stages, w, state):\n        with tf.device(%s):\n"
+AT = "            with tf.device(%s):\n"
 BACKWARD = 'passes += [(k, "backward", m) for k in reversed(range(K))'
 CROSSING = "for m in range(M)]\n    return Update"
 MISTAKES = {
@@ -30,9 +29,7 @@ MISTAKES = {
         "the loss of the first micro-batch": [("h[K, m] for m in range(M)]", "h[K, 0]] * M")]
     },
     "matmuls": {
-        "all gradients in one place": [
-            ("tf.device(places[k])", 'tf.device(places[k if what == "forward" else 0])')
-        ],
+        "all passes in the last place": [("tf.device(places[k])", "tf.device(places[-1])")],
         "all layers in one place": [
             (AT % "place", AT % "places[0]"),
             ("tf.device(places[k])", "tf.device(places[0])"),
