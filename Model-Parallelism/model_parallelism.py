@@ -16,44 +16,56 @@ import argparse
 import collections
 import contextlib
 import fcntl
+import functools
+import itertools
 import json
 import os
 import socket
 import sys
+import threading
 import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before the import; what it logs is raised, too
 os.environ.update(KERAS_BACKEND="tensorflow", grpc_proxy="")  # whatever the machine has set
 import keras
 import numpy as np
-import tensorflow.compat.v1 as tf
+import tensorflow as tf
 
-tf.logging.set_verbosity(tf.logging.ERROR)
+tf.get_logger().setLevel("ERROR")
 
-Update = collections.namedtuple("Update", "pulled loss pushed version ticket push")  # see push_row
+# Of an update, see push_row. Of a pass: tensors that it waits for, and those with which it ends.
+Update = collections.namedtuple("Update", "pulled loss pushed version ticket push passes")
+Pass = collections.namedtuple("Pass", "place what micro_batch waits ends")
 
 
 def algorithm(w, state, stages, places, step, mini_batch, flags):
-    """Builds one update of the whole model; one client runs it in all places.
+    """Makes one update of the whole model, in all places; worker 0 calls it.
 
     A list for all places: w, the variables of each; state, its variables for what its layers keep
     beside w; stages, its layers as a model. step: the counter of updates.
     mini_batch(number): inputs, at the first place, and labels, at the last, each in M parts.
     """
-    K, M, number = len(places), flags.micro_batches, tf.count_up_to(step, flags.steps)
+    K, M = len(places), flags.micro_batches
+    number = tf.raw_ops.ResourceCountUpTo(resource=step.handle, limit=flags.steps, T=tf.int64)
     x, y = mini_batch(number)
+    values = []  # of w, before the update
+    for place, w_k in zip(places, w):
+        with tf.device(place):  # or they would pass through the place of worker 0
+            values.append([v.read_value() for v in w_k])
     # Model-Parallelism: of micro-batch m, h[k, m] crosses to place k; d[k, m], its gradient, back.
     h, d, penalties = {(0, m): x[m] for m in range(M)}, {}, {}
     g = [[0.0] * len(w_k) for w_k in w]
     before, after = [[]] * K, list(state)  # of each place: its last pass, and what that has kept
+    passes = []
 
     for k, what, m in schedule(flags.schedule, K, M):
         # Model-Parallelism: a pass waits for the one before it in this place, or inputs come late.
         scope = tf.name_scope(f"{what}/micro_batch_{m}")
         with tf.device(places[k]), tf.control_dependencies(before[k]), scope:
+            waits = [*before[k], h[k, m] if what == "forward" else d.get((k + 1, m))]
             if what == "forward":
                 h[k + 1, m], after[k], penalties[k, m] = stages[k].stateless_call(
-                    w[k], after[k], h[k, m], training=True, return_losses=True
+                    values[k], after[k], h[k, m], training=True, return_losses=True
                 )
                 if k == K - 1:
                     h[K, m] = tf.reduce_mean(loss(y[m], h[K, m]))
@@ -61,21 +73,25 @@ def algorithm(w, state, stages, places, step, mini_batch, flags):
             else:
                 *d_w, d[k, m] = tf.gradients(
                     [h[k + 1, m], *penalties[k, m]],
-                    [*w[k], h[k, m]],
+                    [*values[k], h[k, m]],
                     [d.get((k + 1, m)), *[None] * len(penalties[k, m])],  # None: dL/dL = 1
                 )
                 g[k] = [total + tf.convert_to_tensor(d_v) for total, d_v in zip(g[k], d_w)]
                 before[k] = [*g[k], d[k, m]] if k else g[k]
+        passes.append(Pass(k, what, m, waits, before[k]))
 
     # Model-Parallelism: each place updates its own part of w.
-    push = [v.assign(new) for v, new in zip(sum(state, []), sum(after, []))]
-    for v, g_v in zip(sum(w, []), sum(g, [])):
-        with tf.device(v.device):
-            push.append(v.assign_sub(flags.learning_rate / M * g_v))
+    push = []
+    for k, place in enumerate(places):
+        with tf.device(place):
+            moved = [v.assign(new) for v, new in zip(state[k], after[k])]
+            moved += [v.assign_sub(flags.learning_rate / M * d_v) for v, d_v in zip(w[k], g[k])]
+        passes.append(Pass(k, "update", 0, before[k], moved))
+        push += moved
     with tf.device(places[-1]):
         mean = tf.add_n([h[K, m] for m in range(M)] + sum(penalties.values(), [])) / M
     crossing = [tensors[k, m] for tensors in (h, d) for k in range(1, K) for m in range(M)]
-    return Update([], mean, crossing, number, number, tf.group(*push))
+    return Update([], mean, crossing, number, number, tf.group(*push), passes)
 
 
 def schedule(name, K, M):
@@ -95,6 +111,7 @@ MORE_FLAGS = [  # (name, default, help) of the flags that only this algorithm ha
     ("micro-batches", 4, "equal parts of a mini-batch"),
     ("schedule", "gpipe", "gpipe, or 1f1b, which stores fewer activations"),
     ("devices", 1, "logical CPU devices of a worker, each a place"),
+    ("steps-per-call", 10, "updates in one call of the graph"),
     ("step-timeout", 60, "seconds to wait for an update at most"),
     ("timeline-steps", 0, "updates between two timeline-*.json; 0: none"),
 ]
@@ -162,35 +179,47 @@ def stages(model, K):
 
 
 def build(stages, data, places, flags):
-    """Builds the graph: the step counter, one update, the test."""
-    ends = places[0], places[-1]
-    with tf.device(places[0]):  # where the client is
-        step = tf.train.get_or_create_global_step()
-        values = [stage.trainable_variables for stage in stages]
-        w = placed_variables(tf.get_variable, "w", values, places)
-        values = [stage.non_trainable_variables for stage in stages]
-        state = placed_variables(tf.get_variable, "state", values, places)
-        rows = [[data.x_train, data.x_test], [data.y_train, data.y_test]]
-        (x, x_test), (y, y_test) = placed_variables(tf.get_local_variable, "data", rows, ends)
-        update = algorithm(w, state, stages, places, step, mini_batches(x, y, flags), flags)
-        return step, update, evaluation(w, state, stages, places, x_test, y_test)
+    """Makes the variables; returns the step counter, w and state of all places, update and test."""
+    with tf.device(places[0]):  # where worker 0 is
+        step = tf.Variable(0, dtype=tf.int64)
+    w = placed_variables("w", [stage.trainable_variables for stage in stages], places)
+    state = placed_variables("state", [stage.non_trainable_variables for stage in stages], places)
+    rows = [[data.x_train, data.x_test], [data.y_train, data.y_test]]
+    (x, x_test), (y, y_test) = placed_variables("data", rows, [places[0], places[-1]])
+    mini_batch = mini_batches(x, y, flags)
+
+    def update():
+        return algorithm(w, state, stages, places, step, mini_batch, flags)
+
+    def test():
+        return evaluation(w, state, stages, places, x_test, y_test)
+
+    return step, w, state, update, test
 
 
 def main():
     """Runs the worker that TF_CONFIG names: the first trains, the others lend their devices."""
     flags, cluster = parse_flags(), Cluster()
+    check(flags)
     if cluster.rank:
-        with tf.Graph().as_default():
-            return serve(cluster, start(cluster, flags)[0], flags)
-    server, places = start(cluster, flags)
+        return serve(cluster, flags)
+    places, connections = connect(cluster, flags)
     data = load_data(flags.dataset)
     keras.utils.set_random_seed(flags.seed)
     model = make_model(data)
-    parts = stages(model, len(places))  # outside of the graph, as Keras needs it
+    parts = stages(model, len(places))
     if len(parts) < len(places):
         raise ValueError(f"The model has {len(parts)} layers, too few for {len(places)} places")
-    with tf.Graph().as_default():
-        train(cluster, server, model.trainable_variables, *build(parts, data, places, flags), flags)
+    # The other workers make no update.
+    metrics = Metrics(cluster.task, cluster.workers[:1], model.trainable_variables, flags)
+    with abort_peer_lost(cluster):
+        step, w, state, update, test = build(parts, data, places, flags)
+        manager = checkpoints(step, w, state, places, metrics)
+        watch(cluster, connections, step, flags)
+        make_steps = calls(update, step, places, metrics, flags)
+        train(make_steps, tf.function(test, autograph=False), metrics, manager, flags)
+    for connection in connections:
+        connection.sendall(DONE)
 
 
 # From here to the end: the same text in every example without a parameter server. -----------------
@@ -243,29 +272,16 @@ class Cluster:
         self.rank = self.workers.index(self.task)  # raises where there is no such task
 
 
-# region: variables
-def initial_value(value):
-    """Returns a value as a tensor. As a constant it would stand in the graph, which has a limit."""
-    tensor = tf.numpy_function(lambda: np.asarray_chkfinite(value), [], value.dtype)
-    return tf.ensure_shape(tensor, value.shape)
-
-
-def variables(get_variable, name, values):
-    """Makes variables with these first values: name_0, name_1, ..."""
-    return [get_variable(f"{name}_{i}", initializer=initial_value(v)) for i, v in enumerate(values)]
-
-
 # region: places
-def placed_variables(get_variable, name, values, places):
+def placed_variables(name, values, places):
     """Makes for each place variables with these first values; returns a list for each place."""
     made, number = [], 0
     for place, values_there in zip(places, values):
         variables_there = []
         for value in values_there:
-            first = initial_value(value)  # the client computes it
+            first = np.asarray_chkfinite(value)
             with tf.device(place):
-                v = get_variable(f"{name}_{number}", initializer=first)
-            variables_there.append(v)
+                variables_there.append(tf.Variable(first, name=f"{name}_{number}"))
             number += 1
         made.append(variables_there)
     return made
@@ -291,7 +307,7 @@ def evaluation(w, state, stages, places, x, y):
     h = x.read_value()
     for place, stage, w_k, state_k in zip(places, stages, w, state):
         with tf.device(place):
-            w_k = [tf.check_numerics(v, "w") for v in w_k]
+            w_k = [tf.debugging.check_numerics(v, "w") for v in w_k]
             h, _ = stage.stateless_call(w_k, state_k, h, training=False)
     functions = [loss] + [function for _, function in METRICS.values()]
     with tf.device(places[-1]):
@@ -393,11 +409,11 @@ class Metrics:
 
 
 # region: one_client
-def start(cluster, flags):
-    """Returns the server of this worker, None where it is alone, and all places.
+ALIVE, DONE = b"alive\n", b"done\n\n"  # what worker 0 tells the others; both of one length
 
-    Raises ValueError where flags do not fit.
-    """
+
+def check(flags):
+    """Raises ValueError where flags do not fit."""
     if flags.batch_size % flags.micro_batches:
         raise ValueError(
             f"--batch-size {flags.batch_size} cannot be cut into {flags.micro_batches} equal parts "
@@ -405,35 +421,78 @@ def start(cluster, flags):
         )
     if flags.schedule not in ("gpipe", "1f1b"):
         raise ValueError(f"--schedule {flags.schedule} is neither gpipe nor 1f1b")
-    parts = [f"/device:CPU:{d}" for d in range(flags.devices)]
-    if len(cluster.workers) == 1:
-        return None, ["/job:localhost/task:0" + part for part in parts]
-    config = tf.ConfigProto(device_count={"CPU": flags.devices})
-    server = tf.train.Server({"worker": cluster.addresses}, "worker", cluster.rank, config=config)
-    if not wait_until(lambda: not silent_workers(cluster), REQUIRED_WAIT_SECONDS):
-        raise TimeoutError(f"{silent_workers(cluster)} in {REQUIRED_WAIT_SECONDS} s")
-    return server, [
-        f"/job:worker/task:{k}{part}" for k in range(len(cluster.workers)) for part in parts
-    ]
 
 
-def silent_workers(cluster):
-    """Returns in words which workers do not answer."""
+def connect(cluster, flags):
+    """Connects worker 0 to the servers of the others.
+
+    Returns all places, and to each other worker a connection that says whether this one lives.
+    """
+    (cpu,) = tf.config.list_physical_devices("CPU")
+    parts = [tf.config.LogicalDeviceConfiguration()] * flags.devices
+    tf.config.set_logical_device_configuration(cpu, parts)
+    count = len(cluster.workers)
+    connections = accept(cluster) if count > 1 else []
+    if count > 1:
+        jobs = tf.train.ClusterSpec({"worker": cluster.addresses})
+        tf.config.experimental_connect_to_cluster(jobs, job_name="worker", task_index=0)
+    job = "worker" if count > 1 else "localhost"
+    ranks = itertools.product(range(count), range(flags.devices))
+    return [f"/job:{job}/task:{k}/device:CPU:{d}" for k, d in ranks], connections
+
+
+def accept(cluster):
+    """Returns a connection from each other worker, which comes when its server listens.
+
+    They come to the port at which the server of this worker listens afterwards.
+    """
+    port = int(cluster.addresses[0].rsplit(":", 1)[1])
+    both = socket.has_dualstack_ipv6()  # IPv4 and IPv6: TensorFlow listens for both, too
+    connections = {}
+    deadline = time.monotonic() + REQUIRED_WAIT_SECONDS
+    with socket.create_server(
+        ("", port),
+        family=socket.AF_INET6 if both else socket.AF_INET,
+        reuse_port="TF_GRPC_REUSE_PORT" in os.environ,
+        dualstack_ipv6=both,
+    ) as listener:
+        listener.settimeout(1)
+        while len(connections) < len(cluster.workers) - 1:
+            if time.monotonic() > deadline:
+                missing = set(range(1, len(cluster.workers))) - connections.keys()
+                names = silent_workers(cluster, sorted(missing))
+                raise TimeoutError(f"{names} in {REQUIRED_WAIT_SECONDS} s")
+            with contextlib.suppress(OSError):
+                connection, _ = listener.accept()
+                connection.settimeout(1)
+                rank = int.from_bytes(connection.recv(4), "big")
+                if 0 < rank < len(cluster.workers):  # anything else is no worker
+                    connections[rank] = connection
+    return list(connections.values())
+
+
+def silent_workers(cluster, ranks=None):
+    """Returns in words which workers do not answer; of these ranks, or of all."""
     return ", ".join(
         f"{job} {index} did not answer at {address}"
-        for (job, index), address in zip(cluster.workers, cluster.addresses)
-        if not answers(address)
+        for rank, ((job, index), address) in enumerate(zip(cluster.workers, cluster.addresses))
+        if (rank in ranks if ranks else not answers(address))
     )
 
 
 def answers(address):
     """Returns whether the server at host:port says something: if not stopped, it speaks first."""
-    host, port = address.rsplit(":", 1)
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=2) as s:
+        with open_connection(address) as s:
             return s.recv(1) != b""
     except OSError:
         return False
+
+
+def open_connection(address):
+    """Returns a connection to host:port. Raises OSError where nobody accepts it."""
+    host, port = address.rsplit(":", 1)
+    return socket.create_connection((host.strip("[]"), int(port)), timeout=2)
 
 
 def wait_until(condition, seconds):
@@ -444,99 +503,200 @@ def wait_until(condition, seconds):
     return condition()
 
 
-def heartbeat(k):
-    """Makes a counter at worker k. The client moves it with each update; below 0 it is done."""
-    with tf.device(f"/job:worker/task:{k}/device:CPU:0"):
-        return tf.get_local_variable(f"heartbeat_{k}", [], tf.int64, tf.zeros_initializer())
-
-
-def serve(cluster, server, flags):
-    """Lends the devices of this worker to the client until that one is done."""
+def serve(cluster, flags):
+    """Lends the devices of this worker to worker 0 until that one is done."""
+    # With one thread, which one core gets, the parts of an update would wait for one another.
+    config = tf.compat.v1.ConfigProto(device_count={"CPU": flags.devices})
+    jobs = tf.train.ClusterSpec({"worker": cluster.addresses})
+    server = tf.distribute.Server(jobs, "worker", cluster.rank, config=config)
     print("listening at", cluster.addresses[cluster.rank], flush=True)
-    client, beat, made, since = cluster.addresses[0], heartbeat(cluster.rank), 0, time.monotonic()
-    alone = tf.ConfigProto(device_filters=[f"/job:worker/task:{cluster.rank}"])
-    with tf.Session(server.target, config=alone) as session:
-        while made >= 0:
-            before, gone = made, not answers(client)
-            # The client may take long to set up; before that there is no counter.
-            with contextlib.suppress(tf.errors.FailedPreconditionError):
-                made = session.run(beat)
-            limit = flags.step_timeout if made or gone else REQUIRED_WAIT_SECONDS
-            if made != before:
-                since = time.monotonic()
-            elif time.monotonic() > since + limit:
-                job, index = cluster.workers[0]
-                what = f"did not answer at {client}" if gone else "made no update"
-                raise TimeoutError(f"{job} {index} {what} for {limit} s")
-            time.sleep(0.5)
+    client = "%s %d did not answer at %s" % (*cluster.workers[0], cluster.addresses[0])
+    connection = report_to_client(cluster, client)
+    connection.settimeout(REQUIRED_WAIT_SECONDS)  # the first update takes longer
+    word = ALIVE
+    while word != DONE:
+        try:
+            word = connection.recv(len(DONE), socket.MSG_WAITALL)
+        except TimeoutError:
+            raise TimeoutError(f"{client}: no update in {connection.gettimeout():.0f} s") from None
+        except OSError:
+            word = b""
+        if not word:
+            raise ConnectionError(client)
+        connection.settimeout(flags.step_timeout)
     print("done", flush=True)
+    return server
+
+
+def report_to_client(cluster, client):
+    """Returns a connection to worker 0, which this worker has told its rank."""
+    deadline = time.monotonic() + REQUIRED_WAIT_SECONDS
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            connection = open_connection(cluster.addresses[0])
+            connection.sendall(cluster.rank.to_bytes(4, "big"))
+            return connection
+        time.sleep(0.1)
+    raise TimeoutError(f"{client} in {REQUIRED_WAIT_SECONDS} s")
+
+
+def watch(cluster, connections, step, flags):
+    """Starts a thread that tells the other workers of updates, and ends this task without them."""
+
+    def look():
+        number, since = 0, time.monotonic()
+        seconds = REQUIRED_WAIT_SECONDS  # for the first update: TensorFlow compiles it
+        while True:
+            time.sleep(0.1)
+            if step.numpy() != number:
+                number, since, seconds = step.numpy(), time.monotonic(), flags.step_timeout
+                for connection in connections:
+                    with contextlib.suppress(OSError):  # the update will fail, too
+                        connection.sendall(ALIVE)
+            elif time.monotonic() > since + seconds:
+                exit_lost(silent_workers(cluster) or f"no update was made in {seconds} s")
+
+    threading.Thread(target=look, daemon=True).start()
+
+
+def exit_lost(what):
+    """Ends this task, whatever its other threads wait for."""
+    print("ConnectionError:", what, file=sys.stderr, flush=True)
+    os._exit(1)
 
 
 @contextlib.contextmanager
-def abort_peer_lost(cluster, flags):
+def abort_peer_lost(cluster):
     """Ends this task when the work inside has lost a worker."""
     try:
         yield
-    except (
-        tf.errors.AbortedError,
-        tf.errors.DeadlineExceededError,
-        tf.errors.UnavailableError,
-    ) as error:
-        # Not raised: to close the session, TensorFlow would wait for that worker without end.
+    except tf.errors.OpError as error:
+        lost = tf.errors.AbortedError, tf.errors.DeadlineExceededError, tf.errors.UnavailableError
+        if not isinstance(error, lost):
+            raise
+        # Not raised: to end, TensorFlow would wait for that worker.
         wait_until(lambda: silent_workers(cluster), 2)  # one that dies may answer for a moment
-        print("ConnectionError:", silent_workers(cluster) or error, file=sys.stderr)
-        os._exit(1)
+        exit_lost(silent_workers(cluster) or error)
 
 
-def train(cluster, server, variables, step, update, test, flags):
-    """Updates w until all updates are made; tests and saves it every --checkpoint-steps."""
-    # The other workers make no update.
-    metrics = Metrics(cluster.task, cluster.workers[:1], variables, flags)
-    beats = [heartbeat(k) for k in range(1, len(cluster.workers))]
-    row = [push_row(update, step, flags), *[beat.assign_add(1).op for beat in beats]]
-    saver = tf.train.Saver(save_relative_paths=True)
-    config = tf.ConfigProto(
-        device_count={"CPU": flags.devices}, operation_timeout_in_ms=1000 * flags.step_timeout
-    )
+def checkpoints(step, w, state, places, metrics):
+    """Restores the last checkpoint; returns the manager that saves the next ones."""
+    saved = tf.train.Checkpoint(step=step, w=sum(w, []), state=sum(state, []))
+    manager = tf.train.CheckpointManager(saved, metrics.directory, 5, checkpoint_name="model.ckpt")
+    # Worker 0 reads and writes the files: the others may have no such folder.
+    options = tf.train.CheckpointOptions(experimental_io_device=places[0])
+    if manager.latest_checkpoint:
+        saved.restore(manager.latest_checkpoint, options).assert_existing_objects_matched()
+        metrics.step = int(step)
+    manager.save = functools.partial(manager.save, options=options)
+    return manager
+
+
+def calls(update, step, places, metrics, flags):
+    """Returns make_steps(count), which makes so many updates and returns their rows.
+
+    Every --timeline-steps updates it writes a timeline.
+    """
+
+    @functools.cache
+    def at_once(count):
+        def rows():
+            # Not a loop of TensorFlow's, which would ask all places before each update.
+            return tf.stack([push_row(update(), step, flags) for _ in range(count)])
+
+        return tf.function(rows, autograph=False)
+
+    names = []  # of the passes: they are known when the function below is traced
+
+    @tf.function(autograph=False)
+    def timed():
+        made = update()
+        names[:] = [each[:3] for each in made.passes]
+        return push_row(made, step, flags), pass_times(made.passes, places)
+
+    def make_steps(count):
+        rows, number, end = [], metrics.step, metrics.step + int(count)
+        while number < end:
+            due = end + 1  # the number of the next update that has a timeline
+            if flags.timeline_steps:
+                due = number + flags.timeline_steps - number % flags.timeline_steps
+            if due == number + 1:
+                row, times = timed()
+                write_timeline(f"{metrics.directory}/timeline-{due}.json", names, times, places)
+                rows.append([row])
+                number += 1
+            elif min(due - 1, end) - number >= flags.steps_per_call:
+                rows.append(at_once(flags.steps_per_call)())
+                number += flags.steps_per_call
+            else:
+                rows.append(at_once(1)())
+                number += 1
+        return tf.concat(rows, 0)
+
+    return make_steps
+
+
+# region: timeline
+def pass_times(passes, places):
+    """Returns [begin, end] of each pass, by the clock of its place."""
+    times = []
+    for each in passes:
+        with tf.device(places[each.place]):
+            times.append([time_of(each.waits), time_of(each.ends)])
+    return times
+
+
+def time_of(tensors):
+    """Returns when all these tensors are at this place, and a number of each."""
+    # The numbers are asked for: else TensorFlow would send word of a tensor, and not the tensor.
+    numbers = [tf.reshape(t, [-1])[0] for t in tensors if t is not None]
+    with tf.control_dependencies(numbers):
+        now = tf.timestamp()
+    # Or each would wait for the one before it in this program, as ops with effects do.
+    now.graph.experimental_acd_manager.run_independently(now.op)
+    return now, numbers
+
+
+def write_timeline(path, names, times, places):
+    """Writes the passes in the Trace Event Format, which chrome://tracing and Perfetto show.
+
+    names: [(place, forward, backward or update, micro-batch)]. times: as pass_times returns them.
+    """
+    events = []
+    for k, place in enumerate(places):
+        name = {"name": f"{place} Compute"}
+        events.append({"ph": "M", "pid": k, "name": "process_name", "args": name})
+    for (k, what, m), ((begin, _), (end, _)) in zip(names, times):
+        name = what if what == "update" else f"{what}/micro_batch_{m}"
+        begin, end = 1e6 * float(begin), 1e6 * float(end)
+        duration = max(0, end - begin)  # two clock readings at once come in any order
+        event = {"ph": "X", "pid": k, "tid": 0, "name": name, "ts": begin, "dur": duration}
+        events.append({**event, "args": {"name": name}})
+    with open(path, "w") as file:
+        json.dump({"traceEvents": events}, file)
+
+
+# region: calls
+def train(make_steps, test, metrics, manager, flags):
+    """Makes steps until all are made; the chief also tests w, and saves it.
+
+    make_steps(count): makes that many, and returns the columns PUSH of each, [count, 9].
+    """
 
     def test_and_save():
-        metrics.test(time.time(), *session.run([step, *test]))
-        saver.save(session, f"{metrics.directory}/model.ckpt", step, write_meta_graph=False)
+        metrics.test(time.time(), metrics.step, *[mean.numpy() for mean in test()])
+        manager.save(checkpoint_number=metrics.step)
 
-    with abort_peer_lost(cluster, flags):
-        session = tf.Session(server.target if server else "", config=config)
-        session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
-        if checkpoint := tf.train.latest_checkpoint(metrics.directory):
-            saver.restore(session, checkpoint)
-        with contextlib.suppress(tf.errors.OutOfRangeError):  # every update is made
-            while True:
-                try:
-                    metrics.push(traced(session, row, metrics, flags))
-                except tf.errors.AbortedError as error:
-                    # TensorFlow numbers its requests at random, from 2**32 seeds. A worker refuses
-                    # a number that it has seen before it does anything: so make the update again.
-                    if "received twice" in str(error):
-                        continue
-                    raise
-                if not metrics.step % flags.checkpoint_steps and metrics.step < flags.steps:
-                    test_and_save()
+    while metrics.step < flags.steps:
+        count = min(flags.steps - metrics.step, flags.steps_per_call)
+        for row in make_steps(tf.constant(count)).numpy():
+            metrics.push(row)
+        passed = metrics.step % flags.checkpoint_steps < count  # a number of steps to save at
+        if metrics.is_chief and passed and metrics.step < flags.steps:
+            test_and_save()
+    if metrics.is_chief:
         test_and_save()
-        session.run([beat.assign(-1).op for beat in beats])
-        session.close()
     print("done, the output is in", metrics.directory, flush=True)
-
-
-def traced(session, row, metrics, flags):
-    """Makes an update; returns its row. Every --timeline-steps updates it writes a timeline."""
-    if not flags.timeline_steps or (metrics.step + 1) % flags.timeline_steps:
-        return session.run(row)[0]
-    from tensorflow.python.client import timeline  # as tf.train.ProfilerHook does
-
-    statistics = tf.RunMetadata()
-    made = session.run(row, None, tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE), statistics)
-    with open(f"{metrics.directory}/timeline-{metrics.step + 1}.json", "w") as file:
-        file.write(timeline.Timeline(statistics.step_stats).generate_chrome_trace_format())
-    return made[0]
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ def wait(tensor, seconds):
         time.sleep(seconds)
         return array
 
-    waited = tf.numpy_function(sleep, [tensor], tensor.dtype)
+    # Without state: of two ops with a state, each would wait for the one before it.
+    waited = tf.numpy_function(sleep, [tensor], tensor.dtype, stateful=False)
     waited.set_shape(tensor.shape)
     return waited

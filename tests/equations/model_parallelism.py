@@ -23,17 +23,13 @@ MISTAKES = {
             ("rows), flags.micro_batches)", "rows), flags.micro_batches)[:1] * flags.micro_batches")
         ],
         "labels of other rows": [("rows_of(y, number)", "rows_of(y, number + 1)")],
-        "the first place never moves": [
-            ("zip(sum(w, []), sum(g, []))", "zip(sum(w[1:], []), sum(g[1:], []))")
-        ],
+        "the first place never moves": [("zip(w[k], g[k])", "zip(w[k], g[k] if k else [])")],
     },
     "losses": {
         "the loss of the first micro-batch": [("h[K, m] for m in range(M)]", "h[K, 0]] * M")]
     },
     "matmuls": {
-        "all gradients in one place": [
-            ("tf.device(places[k])", 'tf.device(places[k if what == "forward" else 0])')
-        ],
+        "all passes in the last place": [("tf.device(places[k])", "tf.device(places[-1])")],
         "all layers in one place": [
             (AT % "place", AT % "places[0]"),
             ("tf.device(places[k])", "tf.device(places[0])"),
@@ -52,7 +48,10 @@ MISTAKES = {
     "variables": {"all variables in one place": [(AT % "place", AT % "places[0]")]},
     "crossing": {
         "all updates are computed in one place": [
-            ("with tf.device(v.device):", "with tf.device(places[0]):")
+            (
+                "in enumerate(places):\n        with tf.device(place)",
+                "in enumerate(places):\n        with tf.device(places[0])",
+            )
         ]
     },
 }

@@ -419,7 +419,7 @@ MISTAKES = {
     },
     (PLACES, "masks"): {
         "the state of the first micro-batch": [
-            ("w[k], after[k], h[k, m], training", "w[k], state[k], h[k, m], training")
+            ("values[k], after[k], h[k, m], training", "values[k], state[k], h[k, m], training")
         ]
     },
     (FILES, "losses"): {

@@ -216,7 +216,7 @@ def test_neighbours_differ_little(folder, neighbour):
 
 
 # (what still imports the API of TensorFlow 1, and why)
-STILL = {"Model-Parallelism/model_parallelism.py": "one client runs a graph in all places"}
+STILL = {}
 
 
 def test_sessions_stand_in_one_folder():
