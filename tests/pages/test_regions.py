@@ -28,7 +28,7 @@ BELOW = [
     "metrics",
     "prepare",
     *("session", "stoppable_session", "local_session", "monitored_session"),
-    *("strategy", "calls", "one_client"),
+    *("strategy", "one_client", "timeline", "calls"),
     *("blocks", "shards"),
 ]
 SESSIONS = "From-TensorFlow-1/HogWild-Sessions"
