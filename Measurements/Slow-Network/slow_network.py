@@ -40,7 +40,7 @@ DELAYED = (
 )
 FAR = [(CALL, CALL.replace("ready", f"delayed(ready, {LATENCY})")), DELAYED]
 COMPRESSED = "Further-Algorithms/Compressed-AllReduce"
-LONG, BUCKETS = ["--batch-size", 1024, "--steps-per-call", 1], ["--buckets", 4]
+LONG, BUCKETS = ["--batch-size", 4096, "--steps-per-call", 1], ["--buckets", 4]
 # An example: (its folder, ps, flags, changes). Those with a ps of 0 have none.
 PROGRAMS = {
     "HogWild": ("HogWild", 1, [], []),
@@ -53,8 +53,8 @@ PROGRAMS = {
     "HogWild, 4 workers, 2 ps": ("HogWild", 2, [], []),
     "Ring-AllReduce": ("Ring-AllReduce", 0, [], []),
     "Ring-AllReduce, 4 workers": ("Ring-AllReduce", 0, [], []),
-    "Ring-AllReduce, batches of 1024": ("Ring-AllReduce", 0, LONG, []),
-    "Ring-AllReduce, batches of 1024, 4 buckets": ("Ring-AllReduce", 0, [*LONG, *BUCKETS], []),
+    "Ring-AllReduce, batches of 4096": ("Ring-AllReduce", 0, LONG, []),
+    "Ring-AllReduce, batches of 4096, 4 buckets": ("Ring-AllReduce", 0, [*LONG, *BUCKETS], []),
     "Collective-AllReduce": ("Collective-AllReduce", 0, [], []),
     "Collective-AllReduce, not packed": ("Collective-AllReduce", 0, ["--bytes-per-pack", 1], []),
     "DOWNPOUR-Easy, T = 10": ("DOWNPOUR-Easy", 1, ["--local-steps", 10], []),

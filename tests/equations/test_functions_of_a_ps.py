@@ -380,7 +380,9 @@ wait = tf.numpy_function(lambda x: time.sleep(0.02) or x, [steps], tf.int64)
 # {the mistake: [(text, what replaces it)]}
 STEPS_TOGETHER = {
     "reports without a lock": [(REPORTED, PAUSE + REPORTED), ("lock.execute(report)", "report()")],
-    "the others are told no ranks": [("moved_by(step.ranks)", "moved_by(step.ranks[:1])")],
+    "the others take one gradient for all": [
+        ("tf.unstack(ranks, N)", "(tf.unstack(ranks, N) if step.is_first else [ranks[0]] * N)")
+    ],
 }
 
 

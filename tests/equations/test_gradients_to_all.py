@@ -1,5 +1,6 @@
 """Gradients-To-All: each gradient comes to each worker once, in both modes; and who is lost."""
 
+import collections
 import concurrent.futures
 import contextlib
 import functools
@@ -108,17 +109,18 @@ def groups(script, n, ps, **flags):
 
 
 @contextlib.contextmanager
-def workers(n, mode, text=None, gradient=lambda k, number, w: 0 * w, slow=False, **flags):
+def workers(n, mode, text=None, gradient=lambda k, number, w: 0 * w, orders=None, **flags):
     """Yields n workers that have begun, and their ps in a thread; they leave at the end.
 
-    slow: it takes a while until a worker has applied a gradient, each time another one.
+    orders: if given, {part of a w: the gradients in their order there}. It then takes a while until
+    a worker has applied one, each time another one.
     """
     script, ps = examples.load(SCRIPT, text), MODES[mode]
     script.LARGEST = SIZE // PARTS
     served_here(script)
     script.REQUIRED_WAIT_SECONDS = script.OPTIONAL_WAIT_SECONDS = 5
-    if slow:
-        script.apply = functools.partial(slowly, script.tf, script.apply)
+    if orders is not None:
+        script.apply = functools.partial(slowly, orders, script.tf, script.apply)
     made = groups(script, n, ps, **flags)
     trained = [Worker(script, group, k, gradient) for k, group in enumerate(made[:n])]
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
@@ -130,11 +132,12 @@ def workers(n, mode, text=None, gradient=lambda k, number, w: 0 * w, slow=False,
             one.result(60)
 
 
-def slowly(tf, apply, w, g, flags):
+def slowly(orders, tf, apply, w, g, flags):
     """Applies a gradient after a while, which is another one each time."""
 
     def wait(g):
-        time.sleep(np.random.RandomState(time.time_ns() % 2**32).uniform(0, 0.01))
+        orders[id(w)].append(g.tolist())
+        time.sleep(np.random.RandomState(time.time_ns() % 2**32).choice([0, 0.02]))
         return g
 
     late = tf.numpy_function(wait, [g], g.dtype)
@@ -196,22 +199,26 @@ def step_during_another(stepping, other):
 
 
 def random_gradient(k, number, w):
-    """Numbers whose sum depends on their order, by rounding."""
+    """Another one in each worker and step."""
     random = np.random.RandomState(1000 * k + number)
-    return random.randn(SIZE) * 10.0 ** random.randint(-3, 4, SIZE)
+    return random.randn(SIZE)
 
 
 def check_at_once(mode, text=None):
     """All make steps at once. Then all w are alike: by a forwarder to the last bit."""
-    steps, n, wrong = 20, 3, []
-    with workers(n, mode, text, random_gradient, slow=True) as made:
+    steps, n, wrong, orders = 20, 3, [], collections.defaultdict(list)
+    with workers(n, mode, text, random_gradient, orders) as made:
         together(made, lambda worker: worker.run(steps))
         found = np.array([worker.values() for worker in made])
+        of_parts = zip(*[[orders[id(part)] for part in worker.w] for worker in made])
+        others = sum(order != first for first, *rest in of_parts for order in rest)
     all_gradients = [random_gradient(k, number, None) for k in range(n) for number in range(steps)]
     due = -LR * np.sum(all_gradients, 0)
     apart = np.abs(found - due).max()
     if not apart < 1e-2:
         wrong.append(f"{mode}: w: {apart:g} apart from the sum of all gradients")
+    if mode == "forwarder" and others:
+        wrong.append(f"{mode}: order: {others} parts of workers 1 and 2 have others than worker 0")
     if mode == "forwarder" and (found != found[0]).any():
         wrong.append(f"{mode}: order: {np.abs(found - found[0]).max():g} apart")
     assert not wrong, "\n".join(wrong)
