@@ -215,9 +215,9 @@ def main():
     with abort_peer_lost(cluster):
         step, w, state, update, test = build(parts, data, places, flags)
         manager = checkpoints(step, w, state, places, metrics)
-        watch(cluster, connections, step, flags)
         make_steps = calls(update, step, places, metrics, flags)
-        train(make_steps, tf.function(test, autograph=False), metrics, manager, flags)
+        with watched(cluster, connections, step, flags):
+            train(make_steps, tf.function(test, autograph=False), metrics, manager, flags)
     for connection in connections:
         connection.sendall(DONE)
 
@@ -408,6 +408,29 @@ class Metrics:
         print(f"update {step} of {self.flags.steps}", *words, flush=True)
 
 
+# region: calls
+def train(make_steps, test, metrics, manager, flags):
+    """Makes steps until all are made; the chief also tests w, and saves it.
+
+    make_steps(count): makes that many, and returns the columns PUSH of each, [count, 9].
+    """
+
+    def test_and_save():
+        metrics.test(time.time(), metrics.step, *[mean.numpy() for mean in test()])
+        manager.save(checkpoint_number=metrics.step)
+
+    while metrics.step < flags.steps:
+        count = min(flags.steps - metrics.step, flags.steps_per_call)
+        for row in make_steps(tf.constant(count)).numpy():
+            metrics.push(row)
+        passed = metrics.step % flags.checkpoint_steps < count  # a number of steps to save at
+        if metrics.is_chief and passed and metrics.step < flags.steps:
+            test_and_save()
+    if metrics.is_chief:
+        test_and_save()
+    print("done, the output is in", metrics.directory, flush=True)
+
+
 # region: one_client
 ALIVE, DONE = b"alive\n", b"done\n\n"  # what worker 0 tells the others; both of one length
 
@@ -540,14 +563,15 @@ def report_to_client(cluster, client):
     raise TimeoutError(f"{client} in {REQUIRED_WAIT_SECONDS} s")
 
 
-def watch(cluster, connections, step, flags):
-    """Starts a thread that tells the other workers of updates, and ends this task without them."""
+@contextlib.contextmanager
+def watched(cluster, connections, step, flags):
+    """Tells the other workers of updates, in a thread; ends this task if there are none."""
+    is_over = threading.Event()
 
-    def look():
+    def watch():
         number, since = 0, time.monotonic()
         seconds = REQUIRED_WAIT_SECONDS  # for the first update: TensorFlow compiles it
-        while True:
-            time.sleep(0.1)
+        while not is_over.wait(0.1):
             if step.numpy() != number:
                 number, since, seconds = step.numpy(), time.monotonic(), flags.step_timeout
                 for connection in connections:
@@ -556,7 +580,13 @@ def watch(cluster, connections, step, flags):
             elif time.monotonic() > since + seconds:
                 exit_lost(silent_workers(cluster) or f"no update was made in {seconds} s")
 
-    threading.Thread(target=look, daemon=True).start()
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join(5)  # it would disturb TensorFlow's end
 
 
 def exit_lost(what):
@@ -636,7 +666,6 @@ def calls(update, step, places, metrics, flags):
     return make_steps
 
 
-# region: timeline
 def pass_times(passes, places):
     """Returns [begin, end] of each pass, by the clock of its place."""
     times = []
@@ -662,41 +691,19 @@ def write_timeline(path, names, times, places):
 
     names: [(place, forward, backward or update, micro-batch)]. times: as pass_times returns them.
     """
-    events = []
+    events, last_end = [], {}
     for k, place in enumerate(places):
         name = {"name": f"{place} Compute"}
         events.append({"ph": "M", "pid": k, "name": "process_name", "args": name})
-    for (k, what, m), ((begin, _), (end, _)) in zip(names, times):
+    for (k, what, m), ((arrival, _), (end, _)) in zip(names, times):
         name = what if what == "update" else f"{what}/micro_batch_{m}"
-        begin, end = 1e6 * float(begin), 1e6 * float(end)
-        duration = max(0, end - begin)  # two clock readings at once come in any order
-        event = {"ph": "X", "pid": k, "tid": 0, "name": name, "ts": begin, "dur": duration}
-        events.append({**event, "args": {"name": name}})
+        # It begins when its input is here, and the pass before it in this place has ended.
+        begin = max(1e6 * float(arrival), last_end.get(k, 0))
+        last_end[k] = max(1e6 * float(end), begin)
+        event = {"ph": "X", "pid": k, "tid": 0, "name": name, "ts": begin}
+        events.append({**event, "dur": last_end[k] - begin, "args": {"name": name}})
     with open(path, "w") as file:
         json.dump({"traceEvents": events}, file)
-
-
-# region: calls
-def train(make_steps, test, metrics, manager, flags):
-    """Makes steps until all are made; the chief also tests w, and saves it.
-
-    make_steps(count): makes that many, and returns the columns PUSH of each, [count, 9].
-    """
-
-    def test_and_save():
-        metrics.test(time.time(), metrics.step, *[mean.numpy() for mean in test()])
-        manager.save(checkpoint_number=metrics.step)
-
-    while metrics.step < flags.steps:
-        count = min(flags.steps - metrics.step, flags.steps_per_call)
-        for row in make_steps(tf.constant(count)).numpy():
-            metrics.push(row)
-        passed = metrics.step % flags.checkpoint_steps < count  # a number of steps to save at
-        if metrics.is_chief and passed and metrics.step < flags.steps:
-            test_and_save()
-    if metrics.is_chief:
-        test_and_save()
-    print("done, the output is in", metrics.directory, flush=True)
 
 
 if __name__ == "__main__":
