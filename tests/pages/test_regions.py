@@ -28,7 +28,7 @@ BELOW = [
     "metrics",
     "prepare",
     *("session", "stoppable_session", "local_session", "monitored_session"),
-    *("strategy", "one_client", "timeline", "calls"),
+    *("strategy", "calls", "one_client"),
     *("blocks", "shards"),
 ]
 SESSIONS = "From-TensorFlow-1/HogWild-Sessions"
