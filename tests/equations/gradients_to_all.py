@@ -44,9 +44,7 @@ MISTAKES = {
         "the others get an n-th": [
             (TO_OTHERS, TO_OTHERS.replace("pieces", "[piece / group.n for piece in pieces]"))
         ],
-        "one worker is skipped": [
-            (EXCEPT_THIS, EXCEPT_THIS.replace("!= self.rank", "not in (self.rank, self.n - 1)"))
-        ],
+        "only one other worker gets it": [(EXCEPT_THIS, "[(self.rank + 1) % self.n]")],
         "two parts are mixed up": [
             (TO_OTHERS, TO_OTHERS.replace("pieces", "pieces[:-2] + pieces[:-3:-1]"))
         ],
