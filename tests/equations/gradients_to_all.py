@@ -44,9 +44,7 @@ MISTAKES = {
         "the others get an n-th": [
             (TO_OTHERS, TO_OTHERS.replace("pieces", "[piece / group.n for piece in pieces]"))
         ],
-        "one worker is skipped": [
-            (EXCEPT_THIS, EXCEPT_THIS.replace("!= self.rank", "not in (self.rank, self.n - 1)"))
-        ],
+        "only one other worker gets it": [(EXCEPT_THIS, "[(self.rank + 1) % self.n]")],
         "two parts are mixed up": [
             (TO_OTHERS, TO_OTHERS.replace("pieces", "pieces[:-2] + pieces[:-3:-1]"))
         ],
@@ -70,13 +68,13 @@ MISTAKES = {
                 + OWN.replace("piece,", "piece + 0 * tf.cast(ticket, piece.dtype),"),
             )
         ],
-        "one worker is skipped": [
+        "the ps skips one worker": [
             ("self.connect(range(self.n))", "self.connect(range(self.n - 1))")
         ],
-        "it is forwarded twice": [(FORWARD, FORWARD.replace("return ", "", 1) + FORWARD)],
+        "each gradient counts double": [(FORWARD, FORWARD.replace("[g]", "[g + g]"))],
         "the mean over the workers": [(FORWARD, FORWARD.replace("[g]", "[g / group.n]"))],
         "all parts go to the first one": [(FORWARD, FORWARD.replace("part,", "0 * part,"))],
-        "two parts are mixed up": [
+        "the ps gets two parts mixed up": [
             (TO_PS, TO_PS.replace("pieces", "pieces[:-2] + pieces[:-3:-1]"))
         ],
     },
@@ -84,7 +82,7 @@ MISTAKES = {
         "several gradients at once": [("    return lock.execute(send)\n", "    return send()\n")]
     },
     "forwarder: staleness": {
-        "its own gradient counts": [
+        "its own gradient counts, on its way by the ps": [
             ("    late = ticket - before", "    late = ticket + 1 - before")
         ]
     },
