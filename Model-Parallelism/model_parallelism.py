@@ -451,9 +451,10 @@ def connect(cluster, flags):
 
     Returns all places, and to each other worker a connection that says whether this one lives.
     """
-    (cpu,) = tf.config.list_physical_devices("CPU")
-    parts = [tf.config.LogicalDeviceConfiguration()] * flags.devices
-    tf.config.set_logical_device_configuration(cpu, parts)
+    if flags.devices > 1:
+        (cpu,) = tf.config.list_physical_devices("CPU")
+        parts = [tf.config.LogicalDeviceConfiguration()] * flags.devices
+        tf.config.set_logical_device_configuration(cpu, parts)
     count = len(cluster.workers)
     connections = accept(cluster) if count > 1 else []
     if count > 1:
