@@ -200,7 +200,7 @@ def build(stages, data, places, flags):
 def main():
     """Runs the worker that TF_CONFIG names: the first trains, the others lend their devices."""
     flags, cluster = parse_flags(), Cluster()
-    check(flags)
+    check(cluster, flags)
     if cluster.rank:
         return serve(cluster, flags)
     places, connections = connect(cluster, flags)
@@ -435,8 +435,10 @@ def train(make_steps, test, metrics, manager, flags):
 ALIVE, DONE = b"alive\n", b"done\n\n"  # what worker 0 tells the others; both of one length
 
 
-def check(flags):
-    """Raises ValueError where flags do not fit."""
+def check(cluster, flags):
+    """Raises ValueError where addresses or flags do not fit."""
+    if "://" in str(cluster.addresses):  # else the workers would wait for one another
+        raise ValueError("TF_CONFIG has an address with ://, and not host:port")
     if flags.batch_size % flags.micro_batches:
         raise ValueError(
             f"--batch-size {flags.batch_size} cannot be cut into {flags.micro_batches} equal parts "

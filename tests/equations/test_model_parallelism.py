@@ -1,7 +1,8 @@
 """Model-Parallelism: the update is that of the whole model, and each layer stays in its place.
 
 Each case builds the script's own graph on servers, or on logical devices, in this process, makes
-some updates, and reads from the statistics of one of them what ran where, and what crossed.
+some updates, and reads from the statistics of one of them what ran where, and what crossed. It does
+so by a session, which has such statistics; a tf.function has none.
 """
 
 import collections
@@ -392,28 +393,6 @@ def test_a_mistake_is_caught(script, fails, changes):
         else:
             for _ in range(10 if fails == "order" else 1):  # by chance they may come in order
                 check_places("two workers", text, micro_batches=8 if fails == "order" else M)
-
-
-TWICE = "The same RunGraph (Worker) request was received twice."
-REFUSED = f"""        if metrics.step % 3 == 1 and metrics.step not in refused:
-            refused.append(metrics.step)
-            raise tf.errors.AbortedError(None, None, "{TWICE}")
-        return session.run(row)[0]"""
-
-
-@pytest.mark.long
-def test_a_refused_request_is_sent_again(tmp_path):
-    """TensorFlow may give two requests one number. Catches: an end, an update that is left out."""
-    changes = [
-        ("        return session.run(row)[0]", REFUSED),
-        ("def traced(", "refused = []\n\n\ndef traced("),
-    ]
-    script = tmp_path / "script.py"
-    script.write_text(examples.replaced(SCRIPT, changes))
-    with support.QuickCluster(ps=0) as quick:
-        codes, output = quick.run(script, tmp_path / "run", "--steps", "20")
-    assert not any(codes), output
-    assert [row["global_step"] for row in support.pushes(tmp_path / "run")] == list(range(1, 21))
 
 
 class Run:

@@ -302,7 +302,7 @@ CASES = {
         )
         for script, words in {
             HOGWILD: "Could not interpret",
-            PLACES: "Name or service not known",
+            PLACES: "TF_CONFIG has an address with ://",
             COLLECTIVE: "TF_CONFIG has an address with ://",
             RING: "Name or service not known",
         }.items()
