@@ -55,7 +55,8 @@ def algorithm(w, state, stages, places, step, mini_batch, flags):
     # Model-Parallelism: of micro-batch m, h[k, m] crosses to place k; d[k, m], its gradient, back.
     h, d, penalties = {(0, m): x[m] for m in range(M)}, {}, {}
     g = [[0.0] * len(w_k) for w_k in w]
-    before, after = [[]] * K, list(state)  # of each place: its last pass, and what that has kept
+    # Of each place: what its next pass waits for, at first w, and what its last pass has kept.
+    before, after = list(values), list(state)
     passes = []
 
     for k, what, m in schedule(flags.schedule, K, M):
@@ -340,7 +341,7 @@ def push_row(update, step, flags):
     pulled = update.pulled or [update.version]
     for tensors in pulled, update.pushed, [ticket]:  # in a tf.function they come in turn
         with tf.control_dependencies(tensors):
-            times += [tf.timestamp()]
+            times.append(tf.timestamp())
     pulled, ready, pushed = times
     local_steps = getattr(update, "local_steps", getattr(flags, "local_steps", 1))
     size = sum(tf.size(t, out_type=tf.int64) * t.dtype.size for t in update.pulled + update.pushed)
@@ -631,21 +632,24 @@ def calls(update, step, places, metrics, flags):
     Every --timeline-steps updates it writes a timeline.
     """
 
+    names = []  # of the passes of an update: they are known when a function below is traced
+
     @functools.cache
-    def at_once(count):
-        def rows():
+    def updates(count, is_timed):
+        """Returns a function of so many updates: their rows, and the times of the last one."""
+
+        def rows_and_times():
             # Not a loop of TensorFlow's, which would ask all places before each update.
-            return tf.stack([push_row(update(), step, flags) for _ in range(count)])
+            rows, times = [], []
+            for _ in range(count):
+                last = update()
+                rows.append(push_row(last, step, flags))
+            if is_timed:
+                names[:] = [one_pass[:3] for one_pass in last.passes]
+                times = pass_times(last.passes, places)
+            return tf.stack(rows), times
 
-        return tf.function(rows, autograph=False)
-
-    names = []  # of the passes: they are known when the function below is traced
-
-    @tf.function(autograph=False)
-    def timed():
-        made = update()
-        names[:] = [each[:3] for each in made.passes]
-        return push_row(made, step, flags), pass_times(made.passes, places)
+        return tf.function(rows_and_times, autograph=False)
 
     def make_steps(count):
         rows, number, end = [], metrics.step, metrics.step + int(count)
@@ -653,17 +657,13 @@ def calls(update, step, places, metrics, flags):
             due = end + 1  # the number of the next update that has a timeline
             if flags.timeline_steps:
                 due = number + flags.timeline_steps - number % flags.timeline_steps
-            if due == number + 1:
-                row, times = timed()
+            # A timeline is of the last update of a call: the first one also waits for the call.
+            last = min(due, end)
+            new, times = updates(last - number, last == due)()
+            if times:
                 write_timeline(f"{metrics.directory}/timeline-{due}.json", names, times, places)
-                rows.append([row])
-                number += 1
-            elif min(due - 1, end) - number >= flags.steps_per_call:
-                rows.append(at_once(flags.steps_per_call)())
-                number += flags.steps_per_call
-            else:
-                rows.append(at_once(1)())
-                number += 1
+            rows.append(new)
+            number = last
         return tf.concat(rows, 0)
 
     return make_steps
@@ -703,8 +703,9 @@ def write_timeline(path, names, times, places):
         # It begins when its input is here, and the pass before it in this place has ended.
         begin = max(1e6 * float(arrival), last_end.get(k, 0))
         last_end[k] = max(1e6 * float(end), begin)
-        event = {"ph": "X", "pid": k, "tid": 0, "name": name, "ts": begin}
-        events.append({**event, "dur": last_end[k] - begin, "args": {"name": name}})
+        event = {"ph": "X", "pid": k, "tid": 0, "name": name, "args": {"name": name}}
+        event["ts"], event["dur"] = begin, last_end[k] - begin
+        events.append(event)
     with open(path, "w") as file:
         json.dump({"traceEvents": events}, file)
 

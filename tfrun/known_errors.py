@@ -102,7 +102,8 @@ group(
     (
         r"at least, and at most one ps",
         "ValueError: Gradients-To-All needs two workers at least, and at most one ps",
-        "A worker alone has nobody to send to, and two forwarders would have two orders.",
+        "One worker has no other worker to send gradients to. Two ps would forward the gradients "
+        "in two different orders.",
         "Start more workers (WORKERS=4), and PS=1 or none.",
     ),
     (
@@ -297,7 +298,8 @@ group(
         r"(chief|worker|ps) \d+ was lost, or did not answer in time|the call is of another run",
         "ConnectionError: worker 1 was lost, or did not answer in time: gradients would be missing "
         "there",
-        "Each gradient has to come to every worker; that task has failed, hangs, or is cut off.",
+        "A gradient has not reached all workers, because the named task has failed, hangs, or "
+        "cannot be reached.",
         "Look into its log; raise --step-timeout if it is slow. The same command goes on from the "
         "last checkpoint.",
     ),

@@ -120,7 +120,9 @@ def usage(term, folder):
     import notebooks  # here, because it takes a second, and only this page needs it
 
     pattern = METHODS.get(term, rf"tf\.train\.{term}\b")
-    for name in reading_order.names():
+    # The terms are TensorFlow 1's: what is kept in it comes first.
+    names = sorted(reading_order.names(), key=lambda name: not name.startswith("From-TensorFlow-1"))
+    for name in names:
         for path in sorted((ROOT / name).glob("*.py")):
             for number, line in enumerate(path.read_text().splitlines(), 1):
                 if re.search(pattern, line.split("  #")[0]) and "(" in line:

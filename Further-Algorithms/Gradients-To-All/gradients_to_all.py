@@ -1,16 +1,16 @@
-"""Gradients-To-All: no server has a w: each worker sends its gradients to all, and applies all.
+"""Gradients-To-All: workers send every gradient to all others; no server stores the parameters.
 
     each worker k    g = g(w_k)              of a mini-batch at its own w_k, as it is now
     every worker j   w_j <- w_j - lr * g     for each g of each worker, as it arrives
 
-    A gradient goes from each worker to each other one. Or, if there is a ps, to the ps alone, which
-    has no w either: it forwards each gradient to all workers, in one order for all.
+    A worker sends its gradients to each other worker. If there is a ps, it sends them to the ps
+    alone, which stores no w and forwards each gradient to all workers, in one order.
 
 Kind:          gossip, asynchronous
 Paper:         Strom 2015, Scalable Distributed DNN Training Using Commodity GPU Cloud Computing
 Differs from:  HogWild: w is on no server, and what travels to all workers is the gradient
-Simplified:    whole gradients; the paper sends few entries of each, and keeps what it leaves out.
-               It has no ps
+Simplified:    whole gradients; the paper sends few entries of each, and keeps what it leaves out;
+               it has no forwarder
 Run:           bash run.sh
 """
 
@@ -48,8 +48,9 @@ def algorithm(w, step, gradient, group, flags):
     pieces = tf.split(g, [part.shape[0] for part in w])
 
     if group.forwarders:
-        # Gradients-To-All: to the ps, from where g comes to this worker as it does to the others.
-        push = ticket = group.send("forward", pieces)
+        # Gradients-To-All: to the ps, which forwards g to all workers, also to this one.
+        ticket = group.send("forward", pieces)
+        push = ticket
     else:
         # Gradients-To-All: to its own w at once, and to every other worker.
         with tf.control_dependencies(pieces):
@@ -643,7 +644,7 @@ def push_row(update, step, flags):
     pulled = update.pulled or [update.version]
     for tensors in pulled, update.pushed, [ticket]:  # in a tf.function they come in turn
         with tf.control_dependencies(tensors):
-            times += [tf.timestamp()]
+            times.append(tf.timestamp())
     pulled, ready, pushed = times
     local_steps = getattr(update, "local_steps", getattr(flags, "local_steps", 1))
     size = sum(tf.size(t, out_type=tf.int64) * t.dtype.size for t in update.pulled + update.pushed)

@@ -25,6 +25,7 @@ from matplotlib import colormaps
 SCRIPT = examples.main_script("Model-Parallelism")
 SCHEDULES = {"gpipe": "GPipe", "1f1b": "1F1B"}
 WARM_UP = 5
+EVERY = 2  # updates between two timelines: the first one of a call also waits for the call
 # Examples in a mini-batch; layers that sleep need few.
 WIDE_BATCH, LATE_BATCH = 1024, 64
 # What stands in the script, and what takes its place. Wide: layers whose products take
@@ -62,12 +63,9 @@ def read(path):
     made = []
     for event in events:
         device = re.search(r"task:(\d+)/device:CPU:(\d+) Compute", names[event["pid"]])
-        if event["ph"] != "X" or not device or event["name"] == "RecvTensor":
+        if event["ph"] != "X" or not device:
             continue
         scope = re.match(r"(forward|backward)/micro_batch_(\d+)", event["args"]["name"])
-        # An op ..._S<number> or .../_<number> is a message that TensorFlow has added.
-        if re.search(r"(_S|/_)\d+$", event["args"]["name"]):
-            scope = None
         made.append(
             Op(
                 int(device[1]) + int(device[2]),  # one of them is 0
@@ -116,7 +114,7 @@ def measure(case, updates, threads):
     with examples.changed_copy(SCRIPT, LATE if case.late else WIDE) as (script, directory):
         places = ["--devices", case.K] if case.late else []
         command = ["tfrun", "--workers", 1 if case.late else case.K, "--timeout", 300, "--", script]
-        command += ["--steps", WARM_UP + updates, "--timeline-steps", 1, *places]
+        command += ["--steps", EVERY * (WARM_UP + updates), "--timeline-steps", EVERY, *places]
         command += [
             "--batch-size",
             LATE_BATCH if case.late else WIDE_BATCH,
@@ -129,7 +127,7 @@ def measure(case, updates, threads):
         shutil.copy(pathlib.Path(__file__).with_name("late.py"), script.parent)
         drivers.run(command, directory, **env)
         steps = {int(path.stem.split("-")[1]): path for path in directory.glob("timeline-*.json")}
-        return [read(steps[step]) for step in sorted(steps) if step > WARM_UP]
+        return [read(steps[step]) for step in sorted(steps) if step > EVERY * WARM_UP]
 
 
 def moments(ops, place):

@@ -25,7 +25,7 @@ FLAGS = {}
 OWN = "            apply(part, piece, flags)\n"
 PARTS = "        for part, piece in zip(w, pieces):\n" + OWN
 TO_OTHERS = '        push = group.send("apply", pieces)\n'
-TO_PS = '        push = ticket = group.send("forward", pieces)\n'
+TO_PS = '        ticket = group.send("forward", pieces)\n'
 SUBTRACT = "    w.assign_sub(flags.learning_rate * g)\n"
 FORWARD = '        return group.send("apply", [g], part, run)\n'
 EXCEPT_THIS = "[k for k in workers if k != self.rank]"

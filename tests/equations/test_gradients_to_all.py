@@ -83,9 +83,9 @@ def served_here(script):
     servers = {}
 
     def listen(address, functions):
-        servers[address] = types.SimpleNamespace(
-            **{name: called_here(function) for name, function in functions.items()}
-        )
+        servers[address] = types.SimpleNamespace()
+        for name, function in functions.items():
+            setattr(servers[address], name, called_here(function))
         return servers[address]
 
     def connect(address, seconds):
@@ -97,14 +97,14 @@ def served_here(script):
 
 def groups(script, n, ps, **flags):
     """Returns the Group of each task of a cluster; the last one is that of the ps."""
-    defaults = {"steps": 10**6, "step_timeout": 20, "learning_rate": LR}
+    flags = {"steps": 10**6, "step_timeout": 20, "learning_rate": LR, **flags}
     addresses = {"worker": [f"a:{k}" for k in range(n)], **({"ps": ["b:0"]} if ps else {})}
     made = []
     for job, index in [("worker", k) for k in range(n)] + [("ps", 0)] * ps:
         config = {"cluster": addresses, "task": {"type": job, "index": index}}
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("TF_CONFIG", json.dumps(config))
-            made.append(script.Group(types.SimpleNamespace(**{**defaults, **flags})))
+            made.append(script.Group(types.SimpleNamespace(**flags)))
     return made
 
 
@@ -301,7 +301,7 @@ def test_a_lost_worker_is_named(mode, tmp_path):
     assert workers == [1, 9, 1], output
     assert "ConnectionError: worker 1 was lost, or did not answer in time" in output
     (line,) = {line for line in output.splitlines() if "Error: worker 1 was lost" in line}
-    assert "has to come to every worker" in errors.explain(line)
+    assert "has not reached all workers" in errors.explain(line)
 
 
 def test_who_is_not_alike_is_refused():
@@ -326,6 +326,26 @@ def test_who_is_not_alike_is_refused():
     assert not workers[0].values().any()
 
 
+def test_what_a_stranger_can_do():
+    """As SECURITY.md says. Catches a function that nobody meant to serve."""
+    parts = {f"apply_{i}" for i in range(PARTS)}
+    values = {f"get_{i}" for i in range(1 + PARTS)}  # the step, and each part of w
+    with workers(2, "forwarder") as made:
+        script = made[0].script
+        chief, other, ps = (script.connect(address, 1) for address in ("a:0", "a:1", "b:0"))
+        assert vars(chief).keys() == parts | values | {"report", "status"}
+        assert vars(other).keys() == parts
+        assert vars(ps).keys() == {f"forward_{i}" for i in range(PARTS)}
+        status = json.loads(chief.status().get_value().numpy())
+        run = script.tf.constant(status["run"], script.tf.int64)
+        other.apply_0(run, script.tf.ones([SIZE // PARTS])).get_value()
+        assert (made[1].w[0].numpy() == -LR).all()
+        assert not chief.get_1().get_value().numpy().any()
+        done = script.tf.constant("done")
+        missing = chief.report(run, done, np.int64(1)).get_value().numpy().tolist()
+        assert 0 in missing and 1 not in missing
+
+
 @pytest.mark.parametrize("n, ps", [(1, 0), (2, 2)])
 def test_a_wrong_number_of_tasks_is_refused(n, ps):
     script = examples.load(SCRIPT)
@@ -335,4 +355,4 @@ def test_a_wrong_number_of_tasks_is_refused(n, ps):
         patch.setenv("TF_CONFIG", json.dumps(config))
         with pytest.raises(ValueError, match="two workers at least, and at most one ps") as raised:
             script.Group(None)
-    assert "two forwarders" in errors.explain(f"ValueError: {raised.value}")
+    assert "two different orders" in errors.explain(f"ValueError: {raised.value}")

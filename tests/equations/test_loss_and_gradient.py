@@ -290,7 +290,8 @@ def one_applies(script, text, folder, n=3):
     )
     _, w, state, make_steps, _ = module.build(group, model, data, flags)
     module.separate_masks(state, n - 1)
-    first = expected = tape.cut(np.concatenate([part.numpy() for part in w]).astype(float))
+    first = tape.cut(np.concatenate([part.numpy() for part in w]).astype(float))
+    expected = first
     losses = make_steps(tf.constant(UPDATES)).numpy()[:, 5]
     last = tape.cut(np.concatenate([part.numpy() for part in w]))
     for number in range(UPDATES):

@@ -365,3 +365,49 @@ def test_the_ps_ends_although_a_worker_is_stopped(tmp_path):
         support.wait_until(lambda: not support.task(directory, "ps", 0), 60, "the ps ends")
         assert not support.task(directory, "worker", 0), "the chief ends before the ps"
     assert summary.summarize(RunData.read(directory))["steps"] == 400
+
+
+DRIVER = RATES.with_name("compare_rates.py")
+# Of the driver that compares pairs of rates: {the mistake: [(text, what replaces it)]}
+OF_PAIRS = {
+    "both workers have the first rate": [("rates[k] * gradient", "rates[0] * gradient")],
+    "all mini-batches have 32 examples": [("batch_size=size if k else ", "batch_size=")],
+    "w stays as it is between two steps": [
+        ("return number + 1, w - ", "return number + 1, first - ")
+    ],
+}
+
+
+def compare_pairs(changes=()):
+    """The driver's last losses are the reference's; worker 1 has mini-batches of 4."""
+    driver = examples.load(DRIVER, examples.replaced(DRIVER, changes))
+    example, steps = examples.load(RATES), 5
+    losses = driver.measure(example, "mini-batches of 4", problem.SEED, steps)
+    data = example.load_data("digits")
+    example.keras.utils.set_random_seed(problem.SEED)
+    start = [v.numpy() for v in example.make_model(data).trainable_variables]
+    apart = {}
+    for rates in driver.RATES:
+
+        def gradient(k, number, w):
+            x, y = data.x_train[k::2], data.y_train[k::2]
+            rows = problem.draw(k, number, [32, 4][k], len(x))
+            return references.perceptron(w, x[rows], y[rows])
+
+        reference = references.DifferentRates(start, 2, gradient, None, learning_rates=rates)
+        for _ in range(steps):
+            reference.together([0, 1])
+        due, _ = references.perceptron(reference.w, data.x_test, data.y_test)
+        name = "%g, %g" % rates
+        apart[name] = abs(losses[name]["test_loss"] - due)
+    assert max(apart.values()) < 1e-4, f"losses: {apart}"
+
+
+def test_pairs_of_rates_are_compared_by_the_equation():
+    compare_pairs()
+
+
+@pytest.mark.parametrize("mistake", OF_PAIRS)
+def test_a_mistake_in_the_comparison_of_rates_is_caught(mistake):
+    with support.caught("losses"):
+        compare_pairs(OF_PAIRS[mistake])

@@ -547,7 +547,10 @@ def test_overhead(tmp_path):
     "text, words",
     [
         ("", "anyone who can reach the ports of these tasks can use them; "),
-        ("tf.distribute.experimental.rpc", "the port of a ps can read and change its parameters; "),
+        (
+            "tf.distribute.experimental.rpc",
+            "a port of this run can read and change the parameters; ",
+        ),
     ],
 )
 def test_it_says_what_a_stranger_can_do(tmp_path, text, words):

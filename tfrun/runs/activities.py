@@ -4,7 +4,6 @@ The times are those of each host's own clock: on one machine they can be compare
 across machines as well as their clocks agree.
 """
 
-import collections
 import json
 import math
 import re
@@ -15,7 +14,6 @@ import numpy as np
 from tfrun.runs.data import RunData, rows_of
 
 PUSHES = 8  # of all tasks in the window of a picture, about
-MESSAGE = r"(_S|/_)\d+$"  # the end of the name of an op that TensorFlow has added to send
 LATE = 0.001  # seconds: so long a task may seem to do two things at a time
 
 
@@ -146,7 +144,7 @@ def stages(directory):
 
     row: 1 for backward in Model-Parallelism, and for what the ring does in Sharded-Training.
     """
-    times = collections.defaultdict(list)
+    spans = []
     steps = [int(path.stem.split("-")[1]) for path in directory.glob("timeline-*.json")]
     for path in directory.glob(f"timeline-{max(steps, default=0)}[-.]*"):
         events = json.loads(path.read_text())["traceEvents"]
@@ -156,10 +154,10 @@ def stages(directory):
             lane = devices.get(event["pid"], f"task:{event['pid']} {event.get('tid')}")
             lane = re.search(r"task:(\d+).* (Compute|compute|ring)", lane)
             what = re.match(r"(forward|backward|gather|reduce|Adam)[ /](?:micro_batch_)?(\d+)", op)
-            if lane and what and event["name"] != "RecvTensor" and not re.search(MESSAGE, op):
-                of_op = lane[2] == "Compute"  # a pass has many; else an event is all of its work
-                row = int(what[1] == "backward" if of_op else lane[2] == "ring")
-                key = int(lane[1]), row, what[1], int(what[2]), 0 if of_op else event["ts"]
-                times[key] += event["ts"] / 1e6, (event["ts"] + event["dur"]) / 1e6
-    start = min((min(each) for each in times.values()), default=0)
-    return [(*key[:4], min(each) - start, max(each) - start) for key, each in sorted(times.items())]
+            if lane and what:
+                is_place = lane[2] == "Compute"  # of Model-Parallelism
+                row = int(what[1] == "backward" if is_place else lane[2] == "ring")
+                begin, end = event["ts"] / 1e6, (event["ts"] + event["dur"]) / 1e6
+                spans.append((int(lane[1]), row, what[1], int(what[2]), begin, end))
+    start = min((begin for *_, begin, _ in spans), default=0)
+    return sorted((*facts, begin - start, end - start) for *facts, begin, end in spans)

@@ -320,8 +320,8 @@ def gradients_to_all():
     """Three workers, each with a w of its own. Left: each sends its gradients to both others, and
     applies its own at once. Right: each sends them to the ps alone, which has no w and sends each
     gradient to all three workers."""
-    parts = [left(4, 22, "from worker to worker", "title")]
-    parts += [left(310, 22, "by a ps, which forwards", "title")]
+    parts = [left(4, 22, "peer to peer", "title")]
+    parts += [left(310, 22, "with a forwarder", "title")]
     pairs = list(zip(PEERS, PEERS[1:] + PEERS[:1]))
     pairs += [(place, (452, 140)) for place in AROUND]
     for (x1, y1), (x2, y2) in pairs:
@@ -332,8 +332,17 @@ def gradients_to_all():
         for k, (x, y) in enumerate(places):
             parts += [circle(x, y, 22, KINDS[k]), text(x, y + 5, "w_%d" % k, "on")]
     parts.append(box(452, 140, "ps", "ps", 44))
-    parts += lines(4, 286, ("each gradient to both others,", "and at once to its own w"))
-    return [*parts, *lines(310, 286, ("to the ps alone; back to all three,", "in one order"))]
+    parts += lines(
+        4, 286, ("a worker applies its gradient at once,", "and sends it to both others")
+    )
+    return [
+        *parts,
+        *lines(
+            310,
+            286,
+            ("a worker sends its gradient to the ps,", "which sends it to all, in one order"),
+        ),
+    ]
 
 
 RINGS, GOSSIP_STEPS, DECADES = (4, 8, 16), 12, 4

@@ -8,7 +8,7 @@ from drawings.shapes import ROOT, figure, left, legend, lines, path, rect, text
 
 
 class Level(NamedTuple):
-    """A level of the pyramid; bars: {name in found(): words}."""
+    """A level of the pyramid; bars: {name in speeds(): words}."""
 
     where: tuple
     kind: str
@@ -63,7 +63,7 @@ LEVELS = (  # the top one first
 )
 
 
-def found():
+def speeds():
     """Returns {name: shares}, and the mini-batches per second of one process.
 
     100% is n times the speed of one. What was measured has one share, a simulated range two.
@@ -152,7 +152,7 @@ def bar(y, kind, words, shares):
 @figure("pyramid.svg", 610, TOP + TALL + 82)
 def pyramid():
     """The hierarchy of scale, where 100% is n times the speed of one. From the bottom: {}."""
-    shares, rate = found()
+    shares, rate = speeds()
     parts, y, title = (
         [left(COLUMN, 22, "100%: n workers are n times as fast as one", "small")],
         TOP,
