@@ -452,7 +452,7 @@ def check(cluster, flags):
 def connect(cluster, flags):
     """Connects worker 0 to the servers of the others.
 
-    Returns all places, and to each other worker a connection that says whether this one lives.
+    Returns all places, and connections by which the other workers learn that this one is alive.
     """
     if flags.devices > 1:
         (cpu,) = tf.config.list_physical_devices("CPU")
@@ -469,9 +469,9 @@ def connect(cluster, flags):
 
 
 def accept(cluster):
-    """Returns a connection from each other worker, which comes when its server listens.
+    """Waits until each other worker has connected, which it does when its server listens.
 
-    They come to the port at which the server of this worker listens afterwards.
+    Returns the connections. They use the port that the server of this worker will use afterwards.
     """
     port = int(cluster.addresses[0].rsplit(":", 1)[1])
     both = socket.has_dualstack_ipv6()  # IPv4 and IPv6: TensorFlow listens for both, too
@@ -590,7 +590,7 @@ def watched(cluster, connections, step, flags):
         yield
     finally:
         is_over.set()
-        thread.join(5)  # it would disturb TensorFlow's end
+        thread.join(5)  # it must not call TensorFlow while that shuts down
 
 
 def exit_lost(what):
@@ -657,13 +657,18 @@ def calls(update, step, places, metrics, flags):
             due = end + 1  # the number of the next update that has a timeline
             if flags.timeline_steps:
                 due = number + flags.timeline_steps - number % flags.timeline_steps
-            # A timeline is of the last update of a call: the first one also waits for the call.
-            last = min(due, end)
-            new, times = updates(last - number, last == due)()
-            if times:
+            # A timeline is of the second update of a call: the first one also waits for the call.
+            if due <= end and due - number <= 2:
+                size, is_timed = due - number, True
+            elif min(due - 2, end) - number >= flags.steps_per_call:
+                size, is_timed = flags.steps_per_call, False
+            else:
+                size, is_timed = 1, False
+            new, times = updates(size, is_timed)()
+            if is_timed:
                 write_timeline(f"{metrics.directory}/timeline-{due}.json", names, times, places)
             rows.append(new)
-            number = last
+            number += size
         return tf.concat(rows, 0)
 
     return make_steps
@@ -680,11 +685,11 @@ def pass_times(passes, places):
 
 def time_of(tensors):
     """Returns when all these tensors are at this place, and a number of each."""
-    # The numbers are asked for: else TensorFlow would send word of a tensor, and not the tensor.
+    # A number of each: for a mere control dependency TensorFlow would not send the tensor here.
     numbers = [tf.reshape(t, [-1])[0] for t in tensors if t is not None]
     with tf.control_dependencies(numbers):
         now = tf.timestamp()
-    # Or each would wait for the one before it in this program, as ops with effects do.
+    # tf.timestamp has side effects: without this line all of them would run one after the other.
     now.graph.experimental_acd_manager.run_independently(now.op)
     return now, numbers
 

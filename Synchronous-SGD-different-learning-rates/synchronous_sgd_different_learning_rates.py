@@ -142,7 +142,7 @@ def main():
 def steps_together(w, step, n, N, move):
     """Returns what a ps does with a part of w where N of n workers make each step together.
 
-    move(steps, gradients): moves w by N vectors, its gradients, after so many other steps. The
+    move(steps, gradients): applies a list of N gradients to w; `steps` steps were made before. The
     first part decides whose gradients make a step; each worker tells the other parts, so that they
     are the same on all.
     """
@@ -224,7 +224,7 @@ def steps_together(w, step, n, N, move):
 
 
 def choose(rank, function, slots):
-    """Returns function(slot) for the slot of this rank. None of the others is read."""
+    """Returns function(slot) for the slot of this rank; TensorFlow reads no other slot."""
     cases = [functools.partial(function, slot) for slot in slots]
     return tf.switch_case(tf.cast(rank, tf.int32), cases)
 

@@ -351,7 +351,7 @@ class Group:
         self.run = tf.Variable(0, dtype=tf.int64)  # worker 0 takes a new number at each start
         self.applied = tf.Variable(0, dtype=tf.int64)  # gradients; on a ps, those forwarded
         self.reported = collections.defaultdict(set)  # {what: ranks}, on worker 0
-        self.clients = {}  # all clients: the end of one would end another one of its address
+        self.clients = {}  # all are kept: to delete one would close others of the same address
         self.receivers = {}  # {name: client} of those to which this task sends gradients
         check_address(self.addresses[self.rank])
 
@@ -390,7 +390,8 @@ class Group:
 
     def connect(self, ranks):
         """Connects to the tasks to which this one sends gradients."""
-        # A ps waits for its workers, maybe twice; its error, which names one, has to come first.
+        # A ps may wait for a worker twice before it raises the error that names it. Workers wait
+        # for the ps longer, so that this error comes first.
         seconds = self.flags.step_timeout * (3 if self.rank < self.n and self.forwarders else 1)
         for k in ranks:
             self.client(k, REQUIRED_WAIT_SECONDS)  # waits until it listens

@@ -29,7 +29,7 @@ def wait(tensor, seconds):
         time.sleep(seconds)
         return array
 
-    # Without state: of two ops with a state, each would wait for the one before it.
+    # stateful=False: TensorFlow runs ops with state one after the other, whatever their places.
     waited = tf.numpy_function(sleep, [tensor], tensor.dtype, stateful=False)
     waited.set_shape(tensor.shape)
     return waited

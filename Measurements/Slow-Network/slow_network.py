@@ -40,7 +40,7 @@ DELAYED = (
 )
 FAR = [(CALL, CALL.replace("ready", f"delayed(ready, {LATENCY})")), DELAYED]
 COMPRESSED = "Further-Algorithms/Compressed-AllReduce"
-LONG, BUCKETS = ["--batch-size", 4096, "--steps-per-call", 1], ["--buckets", 4]
+LONG, BUCKETS = ["--batch-size", 8192, "--steps-per-call", 1], ["--buckets", 4]
 # An example: (its folder, ps, flags, changes). Those with a ps of 0 have none.
 PROGRAMS = {
     "HogWild": ("HogWild", 1, [], []),
@@ -53,8 +53,8 @@ PROGRAMS = {
     "HogWild, 4 workers, 2 ps": ("HogWild", 2, [], []),
     "Ring-AllReduce": ("Ring-AllReduce", 0, [], []),
     "Ring-AllReduce, 4 workers": ("Ring-AllReduce", 0, [], []),
-    "Ring-AllReduce, batches of 4096": ("Ring-AllReduce", 0, LONG, []),
-    "Ring-AllReduce, batches of 4096, 4 buckets": ("Ring-AllReduce", 0, [*LONG, *BUCKETS], []),
+    "Ring-AllReduce, batches of 8192": ("Ring-AllReduce", 0, LONG, []),
+    "Ring-AllReduce, batches of 8192, 4 buckets": ("Ring-AllReduce", 0, [*LONG, *BUCKETS], []),
     "Collective-AllReduce": ("Collective-AllReduce", 0, [], []),
     "Collective-AllReduce, not packed": ("Collective-AllReduce", 0, ["--bytes-per-pack", 1], []),
     "DOWNPOUR-Easy, T = 10": ("DOWNPOUR-Easy", 1, ["--local-steps", 10], []),
@@ -93,7 +93,7 @@ def all_cases():
         (name, SMALL, 1000, 800) for name in AWAY
     ]
     found += [(name, LARGE, 100, 16) for name in SIX]
-    found += [(name, LARGE, 100, 32) for name in OVERLAP]
+    found += [(name, LARGE, 100, 24) for name in OVERLAP]
     found += [(name, LARGE, 1000, 60) for name in SIX]
     return [
         (f"{model}, {rate} Mbit/s: {name}", name, model, rate, n) for name, model, rate, n in found

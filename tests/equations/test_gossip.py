@@ -162,7 +162,7 @@ def check_asynchronous(text=None):
             elif stepping is None:
                 workers[k].ask()
             else:
-                row = ask_during_a_step(workers[k], workers[stepping])
+                row = ringed.step_during(workers[stepping], workers[k].ask)
             pairs = asked[n_asked:]
             if len(pairs) != (what == "ask"):
                 wrong.append(f"neighbours: worker {k} has asked {len(pairs)}")
@@ -209,20 +209,6 @@ def asked_again(worker):
     for number in range(10):
         script.average_with_one(noting, number)
     return asked
-
-
-def ask_during_a_step(active, stepping):
-    """Makes a step of a worker during whose gradient an active one averages."""
-
-    def interrupted(w, number):
-        active.ask()
-        return Worker.gradient(stepping, w, number)
-
-    stepping.gradient = interrupted
-    try:
-        return stepping.step()
-    finally:
-        del stepping.gradient
 
 
 def check_concurrent(text=None):

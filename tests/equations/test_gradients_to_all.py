@@ -169,7 +169,7 @@ def check(mode, text=None):
             if other is None:
                 late, moved = made[k].step()
             else:
-                late, moved = step_during_another(made[k], made[other])
+                late, moved = ringed.step_during(made[k], made[other].step)
                 due.step(other, due.w[other])
             due.step(k, before)
             found = np.array([worker.values() for worker in made])
@@ -182,20 +182,6 @@ def check(mode, text=None):
             if moved != sent:
                 wrong.append(f"{mode}: bytes: {moved} instead of {sent}")
     assert not wrong, "\n".join(wrong)
-
-
-def step_during_another(stepping, other):
-    """Makes a step of a worker, during whose gradient another one makes a step."""
-
-    def interrupted(w, number):
-        other.step()
-        return Worker.gradient(stepping, w, number)
-
-    stepping.gradient = interrupted
-    try:
-        return stepping.step()
-    finally:
-        del stepping.gradient
 
 
 def random_gradient(k, number, w):

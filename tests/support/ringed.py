@@ -24,6 +24,21 @@ class Cluster:
         self.workers = [("worker", k) for k in range(len(addresses))]
 
 
+def step_during(worker, meanwhile):
+    """Makes a step of a worker, and calls meanwhile() before the worker computes its gradient."""
+    gradient = worker.gradient
+
+    def interrupted(w, number):
+        meanwhile()
+        return gradient(w, number)
+
+    worker.gradient = interrupted
+    try:
+        return worker.step()
+    finally:
+        del worker.gradient
+
+
 @contextlib.contextmanager
 def rings(path, n, text=None, timeout=20):
     """Makes n workers of this script's ring, in this process, that have not joined yet.
