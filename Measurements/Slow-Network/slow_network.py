@@ -15,7 +15,8 @@ import hosts
 from common import drivers, examples, forked
 
 LAYERS = 'keras.layers.Dense(128, "relu"),\n            keras.layers.Dense(64, "relu"),'
-WIDE = [(LAYERS, '*[keras.layers.Dense(1024, "relu") for _ in range(3)],')]  # 8.7 MB
+WIDE = [(LAYERS, '*[keras.layers.Dense(1024, "relu") for _ in range(3)],')]
+DEEP = [(LAYERS, '*[keras.layers.Dense(512, "relu") for _ in range(8)],')]
 HALF = [  # both ways, w stays in single precision
     ("return version, w.read_value()", "return version, tf.cast(w.read_value(), tf.float16)"),
     (
@@ -80,7 +81,8 @@ FEW_BYTES = [*ALONE, *(name for name in PROGRAMS if name.startswith("Compressed"
 AWAY = [name for name in PROGRAMS if "later" in name]
 FOUR = [name for name in PROGRAMS if "4 workers" in name]
 OVERLAP = [name for name in PROGRAMS if "batches of" in name]
-SMALL, LARGE = "69 KB", "8.7 MB"
+SMALL, LARGE, EIGHT_LAYERS = "69 KB", "8.7 MB", "7.5 MB"
+MODELS = {SMALL: [], LARGE: WIDE, EIGHT_LAYERS: DEEP}
 HOSTS = 6  # 2 ps, 4 workers
 
 
@@ -93,7 +95,7 @@ def all_cases():
         (name, SMALL, 1000, 800) for name in AWAY
     ]
     found += [(name, LARGE, 100, 16) for name in SIX]
-    found += [(name, LARGE, 100, 24) for name in OVERLAP]
+    found += [(name, EIGHT_LAYERS, 100, 40) for name in OVERLAP]
     found += [(name, LARGE, 1000, 60) for name in SIX]
     return [
         (f"{model}, {rate} Mbit/s: {name}", name, model, rate, n) for name, model, rate, n in found
@@ -123,7 +125,7 @@ def measure(all_hosts, case, repeat):
     flags = ["--steps", max(10, batches // each), "--seed", repeat, *more]
     jobs = {"ps": ps, "worker": n} if ps else {"worker": n}
     hosts.limit(len(all_hosts), rate)
-    changes = [*changes, *(WIDE if model == LARGE else [])]
+    changes = [*changes, *MODELS[model]]
 
     def look():
         return [number for k in range(ps + n) for number in hosts.moved(k)]
@@ -189,8 +191,21 @@ def table_of(results):
 
 
 def draw(results, path, source):
-    """Draws the rates of the programs without local steps, for each model against the link."""
+    """Draws the rates of the programs without local steps, for each model against the link.
+
+    Results of the overlap alone have one link: they become bars.
+    """
     models = [each for each in (SMALL, LARGE) if any(case.startswith(each) for case in results)]
+    if not models:
+        rates = {
+            parts(case)[1].replace(", ", "\n"): [run["batches_per_second"] for run in runs]
+            for case, runs in results.items()
+        }
+        colours = dict.fromkeys(rates, "C0")
+        title = f"Model of {EIGHT_LAYERS}, 100 Mbit/s"
+        label = "mini-batches per second"
+        drivers.bars(title, label, rates, colours, "{:.2f}".format, path, source)
+        return
     figure, axes = drivers.subplots(3.6, 1, len(models), squeeze=False, sharex=True)
     links = {case: int(parts(case)[0].split()[2]) for case in results}
     for model, each in zip(models, axes[0]):

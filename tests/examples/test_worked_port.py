@@ -7,6 +7,13 @@ import pytest
 import support
 from small import TFRUN
 
+TERMS = """
+    ClusterSpec Server Coordinator SessionManager SessionCreator Scaffold Supervisor
+    MonitoredSession MonitoredTrainingSession SyncReplicasOptimizer Saver
+    CheckpointSaverHook FeedFnHook FinalOpsHook GlobalStepWaiterHook LoggingTensorHook
+    NanTensorHook StepCounterHook StopAtStepHook SummarySaverHook
+    get_or_create_global_step replica_device_setter
+"""  # that a program of TensorFlow 1 has
 FOLDER = support.ROOT / "From-TensorFlow-1" / "Worked-Port"
 
 
@@ -32,3 +39,16 @@ def test_two_workers_of_a_port_end_after_all_steps(tmp_path):
     """Catches a worker, or a ps, that waits for ever because another made the last step."""
     losses, accuracies = run("after", tmp_path, 2)
     assert losses[0] > losses[-1] and len(accuracies) == 2
+
+
+def test_each_term_of_tensorflow_1_has_a_line():
+    """Catches a name of an old program for which its reader finds no replacement."""
+    lines = (FOLDER.parent / "README.md").read_text().splitlines()
+    cells = [line.split(" | ") for line in lines if line.startswith("| `")]
+    old = tuple(re.findall(r"\w+", " ".join(line[0] for line in cells if line[1].strip(" |"))))
+    programs = [path.read_text() for path in FOLDER.parent.glob("*/*.py")]
+    text = " ".join(program for program in programs if "tensorflow.compat.v1" in program)
+    used = set(re.findall(r"\btf\.train\.([A-Z]\w+)", text))
+    assert {"MonitoredTrainingSession", "Supervisor"} < used
+    # A ChiefSessionCreator is a SessionCreator.
+    assert not [name for name in {*used, *TERMS.split()} if not name.endswith(old)]
