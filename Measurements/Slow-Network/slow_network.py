@@ -256,7 +256,7 @@ def main():
         def run(case, repeat):
             return measure(all_hosts, case, repeat)
 
-        words = "2 workers, or as many as a row says, batches of 32"
+        words = "2 workers and batches of 32, unless a row says otherwise"
         return drivers.sitting(console, directory, flags, cases, run, words)
 
     drivers.report(__file__, flags, 120, measure_all, table_of, draw)
