@@ -48,15 +48,15 @@ def algorithm(w, state, stages, places, step, mini_batch, flags):
     K, M = len(places), flags.micro_batches
     number = tf.raw_ops.ResourceCountUpTo(resource=step.handle, limit=flags.steps, T=tf.int64)
     x, y = mini_batch(number)
-    values = []  # of w, before the update
-    for place, w_k in zip(places, w):
+    values, after = [], []  # of w before the update, and of what each place's last pass has kept
+    for place, w_k, state_k in zip(places, w, state):
         with tf.device(place):  # or they would pass through the place of worker 0
             values.append([v.read_value() for v in w_k])
+            after.append([v.read_value() for v in state_k])
     # Model-Parallelism: of micro-batch m, h[k, m] crosses to place k; d[k, m], its gradient, back.
     h, d, penalties = {(0, m): x[m] for m in range(M)}, {}, {}
     g = [[0.0] * len(w_k) for w_k in w]
-    # Of each place: what its next pass waits for, at first w, and what its last pass has kept.
-    before, after = list(values), list(state)
+    before = list(values)  # what the next pass of each place waits for, at first w
     passes = []
 
     for k, what, m in schedule(flags.schedule, K, M):

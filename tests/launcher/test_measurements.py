@@ -690,17 +690,20 @@ MISTAKES["milliseconds_of_packing", "(step|gradients|table)", "Packing"] = {
 
 @check
 def check_the_updates_of_a_pipeline(load, tmp_path):
-    """Those after the warm-up, in their order; medians, and the update that is nearest to them."""
+    """Those after the warm-up, in their order; medians, and the update that is nearest to them.
+
+    Every second update has a timeline.
+    """
     module = load("Pipeline")
 
     def run(command, directory, **env):
         directory.mkdir()
-        for step in range(1, 5 + 6 + 1):
+        for step in range(2, 2 * (5 + 6) + 1, 2):
             (directory / f"timeline-{step}.json").write_text(str(step))
 
     module.drivers.run, module.read = run, lambda path: int(path.read_text())
     case = module.Case("a", "gpipe", 2, 4, False)
-    same("updates", module.measure(case, 6, 2), [6, 7, 8, 9, 10, 11])
+    same("updates", module.measure(case, 6, 2), [12, 14, 16, 18, 20, 22])
     Op, updates = module.Op, []
     for seconds, busy in ((4, 2), (2, 1), (3, 1.8), (10, 10)):  # of the second place half as much
         updates.append(
@@ -726,7 +729,7 @@ def check_the_updates_of_a_pipeline(load, tmp_path):
 
 
 MISTAKES["the_updates_of_a_pipeline", "(updates|line|stored|nearest|table)", "Pipeline"] = {
-    "an update of the warm-up": [("if step > WARM_UP]", "if step >= WARM_UP]")],
+    "an update of the warm-up": [("if step > EVERY * WARM_UP]", "if step >= EVERY * WARM_UP]")],
     "the least that is stored": [("most = [max(stored(ops, k)", "most = [min(stored(ops, k)")],
     "the farthest update": [("apart.index(min(apart))", "apart.index(max(apart))")],
     "a slow-down": [("{alone / seconds:.2f}", "{seconds / alone:.2f}")],
