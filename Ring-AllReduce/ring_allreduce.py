@@ -26,6 +26,7 @@ import os
 import select
 import socket
 import sys
+import threading
 import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before the import, or its notes come first
@@ -455,6 +456,7 @@ class Buckets:
     def __init__(self, ring, sizes, count):
         """sizes: how many numbers each variable has. count: how many buckets to make of them."""
         self.ring, self.count = ring, count
+        self.lock = threading.Lock()  # TensorFlow may call add() from two threads at a time
         self.pool = concurrent.futures.ThreadPoolExecutor(1)
         self.ends = np.cumsum([0, *sizes])
         middles = (self.ends[1:] + self.ends[:-1]) / 2  # of the variables
@@ -486,13 +488,14 @@ class Buckets:
 
     def add(self, i, d):
         """Takes the gradient of variable i, and returns it. A bucket that is whole goes around."""
-        self.x[self.ends[i] : self.ends[i + 1]] = d.reshape(-1)
-        self.missing[self.bucket_of[i]] -= 1
-        while self.left and not self.missing[self.left[-1]]:
-            bucket = self.left.pop()
-            mine = [k for k, other in enumerate(self.bucket_of) if other == bucket]
-            part = self.x[self.ends[mine[0]] : self.ends[mine[-1] + 1]]
-            self.sums.append(self.pool.submit(self.around, part))
+        with self.lock:
+            self.x[self.ends[i] : self.ends[i + 1]] = d.reshape(-1)
+            self.missing[self.bucket_of[i]] -= 1
+            while self.left and not self.missing[self.left[-1]]:
+                bucket = self.left.pop()
+                mine = [k for k, other in enumerate(self.bucket_of) if other == bucket]
+                part = self.x[self.ends[mine[0]] : self.ends[mine[-1] + 1]]
+                self.sums.append(self.pool.submit(self.around, part))
         return d
 
     def around(self, part):

@@ -1,5 +1,6 @@
 """Ring-AllReduce: the sum and its bytes, the training, and what goes wrong on the way."""
 
+import collections
 import concurrent.futures
 import contextlib
 import json
@@ -227,6 +228,38 @@ def test_buckets_change_no_bit(quick, tmp_path):
     assert np.array_equal(*values)
     with support.caught("(ranks|parameters)"):
         check_training(quick, tmp_path / "cut", [CUT], ["--buckets", "3"], n=2)
+
+
+class Slow(collections.Counter):
+    """A count at which each look takes a moment, so that another thread comes in between."""
+
+    def __getitem__(self, key):
+        value = super().__getitem__(key)
+        time.sleep(0.002)
+        return value
+
+
+def check_threads(changes=()):
+    """Asserts that each bucket goes around once and whole, where gradients come all at a time."""
+    script = examples.load(SCRIPT, examples.replaced(SCRIPT, changes))
+    sizes = [40, 4, 30, 3, 20, 2]
+    x = np.arange(sum(sizes), dtype=np.float32)
+    pieces, sent = np.split(x, np.cumsum(sizes)[:-1]), []
+    buckets = script.Buckets(None, sizes, 3)
+    buckets.around = lambda part: sent.append(part.copy())
+    buckets.x[:], buckets.missing = np.nan, Slow(buckets.missing)
+    with concurrent.futures.ThreadPoolExecutor(len(sizes)) as pool:
+        list(pool.map(buckets.add, range(len(sizes)), pieces))
+    buckets.pool.shutdown()
+    due = [x[first:end] for first, end in ((74, 99), (40, 74), (0, 40))]
+    assert len(sent) == 3 and all(map(np.array_equal, sent, due)), sent
+
+
+def test_gradients_of_two_threads(tmp_path):
+    """Catches a bucket that leaves before it is whole: add() may run in two threads at a time."""
+    check_threads()
+    with pytest.raises(AssertionError):
+        check_threads([("with self.lock:", "if True:")])
 
 
 @pytest.mark.parametrize("script, fails, changes", equations.mistakes([SCRIPT], core=1))
