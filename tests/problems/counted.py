@@ -16,7 +16,7 @@ DATASET, DATASETS = "counted", "counted"
 def load_data(name):
     """Returns inputs [rows, 1], 0 in every second row and else 1, and targets from 0 to 0.4."""
     x = (np.arange(48) % 2).astype("float32")[:, None]
-    y = np.random.RandomState(3).uniform(0, 0.4, 48).astype("float32")
+    y = np.random.RandomState(339).uniform(0, 0.4, 48).astype("float32")
     return Data(x[:40], y[:40], x[40:], y[40:])
 
 
