@@ -171,11 +171,19 @@ class Sagn(Synchronous):
         return losses
 
 
-def perceptron(w, x, y):
-    """Mean cross-entropy of a perceptron with hidden layers of ReLU, and its gradient."""
+# {name of a hidden layer's activation: (its output, its slope, which the output tells)}
+ACTIVATIONS = {
+    "relu": (lambda z: np.maximum(z, 0), lambda h: h > 0),
+    "tanh": (np.tanh, lambda h: 1 - h * h),
+}
+
+
+def perceptron(w, x, y, activation="relu"):
+    """Mean cross-entropy of a perceptron with such hidden layers, and its gradient."""
+    output, slope = ACTIVATIONS[activation]
     hidden = [x.astype(np.float64)]
     for weights, biases in zip(w[:-2:2], w[1:-2:2]):
-        hidden.append(np.maximum(hidden[-1] @ weights + biases, 0))
+        hidden.append(output(hidden[-1] @ weights + biases))
     scores = hidden[-1] @ w[-2] + w[-1]
     p = np.exp(scores - scores.max(1, keepdims=True))
     p /= p.sum(1, keepdims=True)
@@ -184,7 +192,7 @@ def perceptron(w, x, y):
     delta, g = p / len(y), []
     for layer in range(len(w) - 2, -1, -2):
         g = [hidden[layer // 2].T @ delta, delta.sum(0)] + g
-        delta = (delta @ w[layer].T) * (hidden[layer // 2] > 0)
+        delta = (delta @ w[layer].T) * slope(hidden[layer // 2])
     return loss, g
 
 
