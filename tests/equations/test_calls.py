@@ -92,7 +92,7 @@ def test_the_updates_of_a_call_come_one_after_the_other(script, quick, tmp_path)
     "folder, fails, changes",
     [
         (SESSIONS, "losses", [(CHAIN, "pass")]),
-        (SESSIONS, "steps", [(NOTED, ""), SLOW]),
+        pytest.param(SESSIONS, "steps", [(NOTED, ""), SLOW], marks=pytest.mark.long),
         pytest.param(SESSIONS, "messages", [ON_THE_WORKER], marks=pytest.mark.long),
     ],
 )

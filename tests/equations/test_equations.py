@@ -212,7 +212,7 @@ def test_a_state_that_does_not_reach_the_ps_is_caught():
         compare_state(examples.main_script("From-TensorFlow-1/HogWild-Sessions"), [(moves, "[]")])
 
 
-@pytest.mark.parametrize("script, fails, changes", equations.mistakes(SCRIPTS, core=3))
+@pytest.mark.parametrize("script, fails, changes", equations.mistakes(SCRIPTS, core=2))
 def test_a_mistake_is_caught(script, fails, changes, tmp_path):
     text = examples.replaced(script, changes)
     with support.caught(fails):

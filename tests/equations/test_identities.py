@@ -94,7 +94,8 @@ def in_a_ring(path, n, rounds, random=None, text=None, **flags):
         ("DOWNPOUR-Easy", 3, False, False),
         ("DOWNPOUR-Easy", 8, False, True),
         pytest.param("DOWNPOUR-Easy", 20, True, True, marks=pytest.mark.long),
-        ("ADAG", 20, False, False),
+        ("ADAG", 8, False, False),
+        pytest.param("ADAG", 20, False, False, marks=pytest.mark.long),
         pytest.param("ADAG", 20, True, False, marks=pytest.mark.long),
     ],
 )
@@ -584,19 +585,20 @@ NOTED = (
 
 
 def check_the_idle(changes=()):
-    """Worker 2 pauses: after 3 s the others go on without it; then it has the slowest's clock.
+    """Worker 2 pauses: after a time the others go on without it; then it has the slowest's clock.
 
-    Before, all push for longer than 3 s, and each counts.
+    Before, all push for longer than that, and each counts.
     """
+    limit = round(support.patience(3))
     made = [NOTED, ("class Clocks:", "MADE = []\n\n\nclass Clocks:"), *changes]
     text = examples.replaced(BOUNDED, made)
-    flags = dict(learning_rate=1.0, max_lead=2, step_timeout=3)
+    flags = dict(learning_rate=1.0, max_lead=2, step_timeout=limit)
     with workers(BOUNDED, 3, all_ones, [0.0], text, **flags) as group:
         one, two, paused = group
         for worker in group:  # all are known before any has pushed
             worker.ps.ask_first("lead")
         for _ in range(3):
-            time.sleep(1.2)
+            time.sleep(0.4 * limit)
             for worker in group:
                 worker.push()
         one.push()
@@ -617,10 +619,11 @@ def check_the_idle(changes=()):
         keys, rows = (part.numpy() for part in group.script.MADE[0].table.export())
     clocks = {int(key): int(clock) for key, (clock, _) in zip(keys, rows)}
     assert waits, "too far: worker 0 is 3 updates ahead"
-    assert seconds < 8, f"updates: {seconds:.0f} s for nine that need not wait"
+    assert seconds < limit + 5, f"updates: {seconds:.0f} s for nine that need not wait"
     assert clocks == {0: 15, 1: 13, 2: 14}, f"clocks: {clocks}"
 
 
+@pytest.mark.long
 def test_a_worker_without_an_update_stops_nobody_and_goes_on_with_the_slowest():
     check_the_idle()
 

@@ -372,7 +372,7 @@ CHECKS = {  # a check: (its examples in the core tier, more in `all`)
     check_rows: ([HOGWILD], [SESSIONS]),
     check_pairs: (["Sparse-Embeddings"], []),
     check_calls: (["Collective-AllReduce"], ["Ring-AllReduce"]),
-    check_the_last_checkpoint: ([SESSIONS], []),
+    check_the_last_checkpoint: ([], [SESSIONS]),
     check_going_on: ([HOGWILD], [SESSIONS]),
     check_the_version: ([SESSIONS], []),
     check_the_ticket: ([SESSIONS], []),

@@ -38,10 +38,11 @@ def check(workers, first, expected, pushes, due):
     interleaved.check(first, last, due_values, pushes, due, least=0.01)
 
 
-def compare(script, n=2, reference=None, flags=None, text=None):
+def compare(script, n=2, reference=None, flags=None, text=None, seconds=20):
     """Asserts that n workers make the steps of the reference, in all that the reference has.
 
-    Reference and flags are those of the script's file unless others are given.
+    Reference and flags are those of the script's file unless others are given. seconds: in which a
+    step must end.
     """
     file = equations.of(script)
     reference = reference or file.REFERENCE
@@ -51,7 +52,7 @@ def compare(script, n=2, reference=None, flags=None, text=None):
         gradient = problem.gradient_on_digits(n)
         expected = reference(workers.parameters(), n, gradient, problem.LR, **flags)
         for step in range(12):
-            pushes += workers.together()
+            pushes += workers.together(seconds=seconds)
             due += [(loss, step, 0) for loss in expected.together(range(n))]
         check(workers, first, expected, pushes, due)
 
@@ -234,7 +235,7 @@ def test_a_mistake_is_caught(script, fails, changes):
     """On three workers."""
     text = examples.replaced(script, changes)
     with support.caught(fails):
-        compare(script, n=3, text=text)
+        compare(script, n=3, text=text, seconds=support.patience(8))
 
 
 @pytest.mark.parametrize("check, fails, changes", support.mistakes(MISTAKES, core=1))

@@ -110,8 +110,7 @@ def core_first(paths):
     """Returns parameters of a test: the tier core has HogWild's only; a build may take its time."""
     params = []
     for path in paths:
-        in_core = path.parent.name in ("HogWild", "HogWild-Sessions")
-        marks = [] if in_core else [beyond_core(path)]
+        marks = [] if path.parent.name == "HogWild" else [beyond_core(path)]
         if needs_build(path):
             marks.append(pytest.mark.timeout(BUILD_SECONDS + 120))
         params.append(pytest.param(path, id=path.relative_to(ROOT).as_posix(), marks=marks))
