@@ -2,6 +2,7 @@
 
 import ast
 import contextlib
+import functools
 import hashlib
 import importlib.util
 import io
@@ -57,6 +58,13 @@ TABLES_BEFORE = (
 )
 ALGORITHM = ("server", "update", "algorithm")  # the functions that a script begins with
 DIVIDER = "# From here to the end: the same text"  # above it the example, below it only regions
+# Regions that may change without a change of what a script computes: they read flags, start and
+# find tasks, move bytes, save, and write down what is measured.
+PLUMBING = (
+    *("call", "checkpoint", "cluster", "connections", "facts", "flags", "log", "metrics"),
+    *("neighbours", "one_client", "parts", "peers", "prepare", "serve", "servers", "start"),
+    *("tasks", "transport"),
+)
 
 
 class ToolError(Exception):
@@ -218,30 +226,48 @@ def is_measured_before(folder, digest):
     return digest != today and digest == MEASURED_BEFORE.get(folder, "")
 
 
-def example_digest(path):
-    """Returns the first 16 hexadecimal digits of the SHA-256 of a script's example.
+def code_lines(path):
+    """Returns {number of a line: its code}, without comments, docstrings and empty lines."""
+    text, words = read(path), set()
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, (ast.Module, ast.FunctionDef, ast.ClassDef)):
+            if ast.get_docstring(node):
+                words.update(range(node.body[0].lineno, node.body[0].end_lineno + 1))
+    lines = text.splitlines()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            row, column = token.start
+            lines[row - 1] = lines[row - 1][:column]
+    return {n: line.rstrip() for n, line in enumerate(lines, 1) if n not in words and line.strip()}
 
-    That is what stands above the divider, without comments, docstrings, imports and main(). So the
-    digest changes with the algorithm, its defaults, the data and the model, and results of before
-    are outdated. It does not change with the words, or with the plumbing: an edit of a region below
-    the divider would else make the results of all examples outdated at once.
+
+def digest_of_lines(lines):
+    """Returns the first 16 hexadecimal digits of the SHA-256 of lines."""
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+
+def example_digest(path):
+    """Returns 16 hexadecimal digits that tell a script's experiment from any other.
+
+    That is its code, without words, imports, main() and the regions of PLUMBING. So the digest
+    changes with the algorithm, its defaults, the data, the model, gradients, tests and the loop of
+    training, and results of before are outdated.
     """
-    text = "\n".join(read(path).splitlines()[: lines_above(read(path))])
-    plumbing, kept = set(), set()  # numbers of lines
+    return digest_of_text(path, read(path))
+
+
+@functools.cache
+def digest_of_text(path, text):
+    """Returns the same; a page asks for it many times."""
+    plumbing = set()  # numbers of lines
     for node in parsed(path).body:
-        lines = range(node.lineno, node.end_lineno + 1)
         is_main = isinstance(node, ast.FunctionDef) and node.name == "main"
         if isinstance(node, (ast.Import, ast.ImportFrom)) or is_main:
-            plumbing.update(lines)
-        kept.update(lines)
-    for node in ast.walk(parsed(path)):
-        if isinstance(node, (ast.Module, ast.FunctionDef, ast.ClassDef)) and ast.get_docstring(
-            node
-        ):
-            plumbing.update(range(node.body[0].lineno, node.body[0].end_lineno + 1))
-    lines = text.splitlines()
-    for token in tokenize.generate_tokens(io.StringIO(text + "\n").readline):
-        if token.type == tokenize.COMMENT:
-            lines[token.start[0] - 1] = token.line[: token.start[1]]
-    counted = [line.rstrip() for n, line in enumerate(lines, 1) if n in kept - plumbing]
-    return hashlib.sha256("\n".join(filter(None, counted)).encode()).hexdigest()[:16]
+            plumbing.update(range(node.lineno, node.end_lineno + 1))
+    region, below = None, lines_above(text)
+    for number, line in enumerate(text.splitlines(), 1):
+        if mark := re.match(r"# (end)?region: (\w+)", line):
+            region = None if mark[1] else mark[2]
+        if region in PLUMBING or below is not None and number > below and not region:
+            plumbing.add(number)
+    return digest_of_lines(line for n, line in code_lines(path).items() if n not in plumbing)

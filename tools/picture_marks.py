@@ -7,6 +7,7 @@ tests/pictures.txt has a line for each PNG file: digests of the picture and of i
 """
 
 import hashlib
+import itertools
 import pathlib
 import sys
 
@@ -40,9 +41,15 @@ CODE = {  # what draws a picture, by its path or name; another is drawn by the s
 }
 
 
-def digest(*paths):
-    """Returns the first 16 hexadecimal digits of the SHA-256 of these files."""
-    return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()[:16]
+def digest(path):
+    """Returns the first 16 hexadecimal digits of the SHA-256 of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
+def code_digest(paths):
+    """Returns the same of what these Python files do, which words do not change."""
+    lines = [examples.code_lines(path).values() for path in paths]
+    return examples.digest_of_lines(itertools.chain(*lines))
 
 
 def today():
@@ -57,7 +64,7 @@ def today():
             raise ToolError(
                 f"{shown(picture)}: name the code that draws it in CODE in tools/picture_marks.py"
             )
-        marks[path] = digest(picture), digest(*code)
+        marks[path] = digest(picture), code_digest(code)
     return marks
 
 

@@ -72,6 +72,18 @@ def test_results_are_of_the_example_that_shows_them():
             readmes.check_compared(name, runs, source)
 
 
+def test_words_leave_a_picture_as_it_is(tmp_path):
+    """Catches a docstring or a comment that makes pictures stale, and code that does not."""
+    code = support.ROOT / "tfrun" / "pictures" / "timeline.py"
+    path = tmp_path / "timeline.py"
+    path.write_text(code.read_text())
+    before = picture_marks.code_digest([path])
+    path.write_text(code.read_text().replace('"""', '"""Words: ', 1) + "# the end\n")
+    assert picture_marks.code_digest([path]) == before
+    path.write_text(code.read_text() + "end = 1\n")
+    assert picture_marks.code_digest([path]) != before
+
+
 def test_new_results_name_their_example(monkeypatch):
     """Of runs that are not made: what tools/results.py writes can be shown on that page only."""
 
@@ -102,9 +114,9 @@ def test_new_pictures_change_no_number(tmp_path, monkeypatch):
 
 
 def test_foreign_and_outdated_results_are_found(tmp_path):
-    """Each fault in a copy of HogWild: cp -r, another default, another line of the algorithm.
+    """Each fault in a copy of HogWild: cp -r, another default, another line of the experiment.
 
-    Another comment, or a change of a region below the divider, is none.
+    Another comment or docstring, or a change in a region of the plumbing, is none.
     """
     folder = tmp_path / "HogWild"
     shutil.copytree(support.ROOT / "HogWild", folder)
@@ -129,6 +141,11 @@ def test_foreign_and_outdated_results_are_found(tmp_path):
         ("without locks.", "whenever they like.", False),
         ("import time\n", "import time\nimport types\n", False),
         ("OPTIONAL_WAIT_SECONDS = 30", "OPTIONAL_WAIT_SECONDS = 31", False),
+        # Below the divider: all workers draw the same, the sign, a test in training, metrics of 0.
+        ("flags.seed * 65536 + rank", "flags.seed * 65536", True),
+        ("mean, tape.gradient(mean, w)", "mean, -tape.gradient(mean, w)", True),
+        ("state, x, training=False", "state, x, training=True", True),
+        ("tf.reduce_mean(function(y, outputs))", "0 * tf.reduce_mean(function(y, outputs))", True),
     ]:
         script.write_text(examples.replaced(support.ROOT / "HogWild" / "hogwild.py", [(old, new)]))
         if outdated:
@@ -163,8 +180,8 @@ def test_a_page_shows_its_rows_of_compare(tmp_path, monkeypatch):
     path = tmp_path / "results.json"
     digests = {"HogWild": examples.example_digest(support.ROOT / "HogWild" / "hogwild.py")}
     (tmp_path / "results_digests.json").write_text(json.dumps(digests))
-    (tmp_path / "tables.py").write_text(readmes.COMPARE.with_name("tables.py").read_text())
-    (tmp_path / "verdict.py").write_text(readmes.COMPARE.with_name("verdict.py").read_text())
+    for name in ("tables.py", "verdict.py", "report.py"):
+        shutil.copy(readmes.COMPARE.with_name(name), tmp_path)
     path.write_text(json.dumps(rows))
     monkeypatch.setattr(readmes, "COMPARE", path)
     lines = readmes.compare(support.ROOT / "HogWild", None).splitlines()
