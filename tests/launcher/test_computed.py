@@ -471,8 +471,8 @@ MISTAKES_OF_THE_PICTURE = {
     "a line through a stall": (check_the_losses, "np.flatnonzero(stalls) + 1", "[]"),
     "means of both sides of it": (
         check_the_losses,
-        "smooth(values[part], length)",
-        "smooth(values, length)[part]",
+        "smooth(values[part], length, stride)",
+        "smooth(values, length, stride)[part]",
     ),
     "losses that are not drawn": (check_the_losses, "[~np.isfinite(values)]", "[:0]"),
     "ticks beside whole examples": (
@@ -521,6 +521,29 @@ def test_the_running_mean():
     values = np.array([1.0, 2, 3, 4, 10])
     assert list(curves.smooth(values, 1)) == list(values)
     assert list(curves.smooth(values, 3)) == pytest.approx([4 / 3, 2, 3, 17 / 3, 8])
+    assert list(curves.smooth(values, 3, 2)) == pytest.approx([4 / 3, 3, 8])
+
+
+def test_a_long_run_is_drawn_from_its_middle(drawn, monkeypatch):
+    """Catches an Activity for each push of a million, a part of another time, a mean over both."""
+    monkeypatch.setattr(activities, "MOST", 10)
+    monkeypatch.setattr(curves, "MOST_DOTS", 10)
+    made_run.flags("r", ["worker-0"])
+    made_run.metrics("r", "worker-0", *(made_run.push(at, at) for at in range(1, 101)))
+    run = RunData.read("r")
+
+    def steps(*around):
+        found = activities.activities(run, *around)
+        return [int(each.facts["global_step"]) for each in found if each.name == "push"]
+
+    assert steps() == list(range(56, 66)) and steps(0) == list(range(1, 11))
+    assert steps(200) == list(range(91, 101))
+    loss, _, _, parts, moment = drawn(run)
+    dots, mean = loss.lines
+    assert 0 < len(dots.get_xdata()) == len(mean.get_xdata()) <= 10
+    assert dots.get_xdata()[-1] >= 90 and moment.get_title() == "A moment of the run"
+    widths = {patch.get_width() for patch in parts.patches}
+    assert max(widths) <= 1000, "milliseconds an update: they are a second apart"
 
 
 def test_each_directory_has_its_picture(capsys, monkeypatch):

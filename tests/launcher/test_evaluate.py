@@ -242,7 +242,7 @@ def test_follow(known):
     due[30] = known.save(30)
     again = subprocess.run(command, **begin, timeout=support.patience(60))
     assert again.returncode == 0 and again.stdout.splitlines()[-1] == "done", again.stdout
-    assert len(RunData.read(known.directory).tasks[evaluate.TASK].times) == 2
+    assert len(RunData.read(known.directory).tasks[evaluate.TASK].spans) == 2
     tests = {int(row["global_step"]): row["test_loss"] for row in evaluations_of(known.directory)}
     assert [*tests] == steps_tested(known.directory) == [10, 20, 30]
     assert tests == pytest.approx({step: loss for step, (loss, _) in due.items()}, rel=1e-5)

@@ -387,8 +387,8 @@ def test_events_for_tensorboard(tmp_path):
 @pytest.mark.parametrize(
     "old, new",
     [
-        ("sum(push.get(name, math.nan) for push in pushes) / len(pushes)", "pushes[-1][name]"),
-        ('before, count = pushes[0]["push_time"], count - 1', 'before = pushes[0]["push_time"]'),
+        ("pushes[name].mean() if name", "pushes[name][-1] if name"),
+        ("before, count = times[0], count - 1", "before = times[0]"),
     ],
     ids=["a push, not the mean", "the first push counts in the rate"],
 )

@@ -198,8 +198,7 @@ def test_monitor_of_gpus(tmp_path):
 def rows(*pushes):
     """Rows of metrics, from (time, local steps, staleness, loss)."""
     return [
-        {"push": True, "test": False, "push_time": at, "local_steps": n, "staleness": late}
-        | {"loss": loss, "global_step": number}
+        {"push_time": at, "local_steps": n, "staleness": late, "loss": loss, "global_step": number}
         for number, (at, n, late, loss) in enumerate(pushes, 1)
     ]
 

@@ -26,8 +26,8 @@ class Evaluator:
     def __init__(self, directory, script):
         self.directory, self.file = directory, directory / f"metrics-{TASK}.csv"
         self.model, self.data, self.module = export.untrained_model(directory, script)
-        rows = metrics_csv.read(self.file)[1].values() if self.file.exists() else []
-        self.tested = {int(row["global_step"]) for row in rows if row["test"]}
+        rows = metrics_csv.read(self.file).rows("tests") if self.file.exists() else []
+        self.tested = {int(row["global_step"]) for row in rows}
 
     def new_checkpoint(self):
         """Returns the path of the newest checkpoint, or None if there is none without a test."""

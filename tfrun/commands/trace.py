@@ -6,6 +6,8 @@ trace.png shows a moment; trace.json is for ui.perfetto.dev or chrome://tracing.
 import json
 import pathlib
 
+import numpy as np
+
 from tfrun.arguments import fail, seconds
 from tfrun.commands.common import directory_of, parser
 from tfrun.pictures import timeline
@@ -22,11 +24,12 @@ def command(arguments):
     options.add_argument("--output", type=pathlib.Path, metavar="DIR", help="instead of the run's")
     flags = options.parse_args(arguments)
     run = RunData.read(directory_of(flags.run)).without_pauses()
-    found = activities(run)
-    ends = [activity.end for activity in found if activity.name == "push"]
-    if not ends:
+    times = np.concatenate([m.pushes["push_time"] for m in run.tasks.values()] or [[]])
+    start = min(times, default=0)
+    found = activities(run, None if flags.begin is None else start + flags.begin)
+    shown = sum(activity.name == "push" for activity in found)
+    if not shown:
         return fail(f"no update was made yet in {run.directory}", 1)
-    start = min(ends)
     begin, end = window(found) or (start, max(activity.end for activity in found))
     length = flags.seconds or end - begin
     begin = begin if flags.begin is None else start + flags.begin
@@ -46,4 +49,6 @@ def command(arguments):
         print(json.dumps({**paths, "from": begin - start, "seconds": length}, default=str))
     else:
         print(f"{paths['picture']}\n{paths['json']}   open it in https://ui.perfetto.dev")
+        if shown < len(times):
+            print(f"{shown:,} of {len(times):,} pushes, those around the picture; --from S: others")
     return 0

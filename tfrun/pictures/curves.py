@@ -3,6 +3,7 @@
 The picture is narrow and its letters are large, so that a phone can show it.
 """
 
+import collections
 import os
 
 import numpy as np
@@ -16,13 +17,14 @@ from tfrun.runs import metrics_csv
 from tfrun.runs.activities import activities, stages, window
 from tfrun.runs.data import RunData
 
+MOST_DOTS = 20_000  # for a task; of a longer run only every n-th mini-batch is drawn
 STALL = 0.03  # of the run's time: no line of means crosses so long a time without an update
 
 
-def smooth(values, window):
-    """Returns the running mean of `values` over `window` neighbours, as long as they are."""
+def smooth(values, window, stride=1):
+    """Returns the running mean of `values` over `window` neighbours, at every stride-th of them."""
     padded = np.pad(values, (window // 2, window - 1 - window // 2), mode="edge")
-    return np.convolve(padded, np.ones(window) / window, mode="valid")
+    return np.lib.stride_tricks.sliding_window_view(padded, window)[::stride].mean(1)
 
 
 def draw_loss(axes, tasks, colours, start):
@@ -38,12 +40,13 @@ def draw_loss(axes, tasks, colours, start):
         if (failed := at[~np.isfinite(values)]).size:
             axes.plot(failed, [0.97] * failed.size, "x", color=colour, transform=top)
             axes.set_xlabel("seconds (line: running mean, x: no number)")
-        axes.plot(at, values, ".", color=colour, alpha=0.12, markersize=3)
+        stride = 1 + at.size // MOST_DOTS
+        axes.plot(at[::stride], values[::stride], ".", color=colour, alpha=0.12, markersize=3)
         gaps = np.diff(at)
         stalls = gaps > max(STALL * span, 10 * np.median([0, *gaps]))
         for part in np.split(np.arange(at.size), np.flatnonzero(stalls) + 1):
             length = min(max(1, at.size // 40), part.size)
-            axes.plot(at[part], smooth(values[part], length), color=colour)
+            axes.plot(at[part][::stride], smooth(values[part], length, stride), color=colour)
     decades = np.diff(np.log10(axes.get_ylim()))
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if decades < 3 else (1,)))
     axes.yaxis.set_major_formatter("{x:g}")
@@ -121,21 +124,24 @@ def draw_counts(axes, values, colours, whole):
     axes.set_ylim(0, 1.15 * axes.get_ylim()[1])
 
 
-def draw_parts(axes, found, colours, counts):
+def draw_parts(axes, found, colours, names):
     """Draws a bar for each task: what an update spends its time on, in milliseconds, on average."""
-    for place, (name, count) in enumerate(reversed(counts.items())):
-        left = 0
+    seconds, counts = collections.Counter(), collections.Counter()
+    for activity in found:
+        seconds[activity[:2]] += activity.end - activity.begin
+        counts[activity[:2]] += 1
+    for place, name in enumerate(reversed(names)):
+        left, count = 0, max(1, counts[name, "push"])
         for part in timeline.LABELS:
-            mine = [each.end - each.begin for each in found if each[:2] == (name, part)]
-            width, height = 1000 * sum(mine) / count, 0.25 if part == "pull" else 0.7
+            width, height = 1000 * seconds[name, part] / count, 0.25 if part == "pull" else 0.7
             axes.barh(place, width, height, left, **timeline.look(part, colours[name]))
             left += width
-    axes.set_yticks(range(len(counts)), [*reversed(counts)])
-    for label, name in zip(axes.get_yticklabels(), reversed(counts)):
+    axes.set_yticks(range(len(names)), [*reversed(names)])
+    for label, name in zip(axes.get_yticklabels(), reversed(names)):
         label.set(color=colours[name], fontweight="bold")
     axes.set(title="Where the time goes", xlabel="milliseconds per update, mean")
     axes.set_xlim(0, 1.05 * axes.dataLim.x1 or 1)
-    axes.set_ylim(min(-0.5, len(counts) / 2 - 1.5), max(len(counts) - 0.5, len(counts) / 2 + 0.5))
+    axes.set_ylim(min(-0.5, len(names) / 2 - 1.5), max(len(names) - 0.5, len(names) / 2 + 0.5))
 
 
 def draw(run: RunData):
@@ -174,7 +180,7 @@ def draw(run: RunData):
         counts.set_subplotspec(grid[1, :])
         found = []
     else:
-        draw_parts(parts, found, colours, {name: len(tasks[name]["loss"]) for name in tasks})
+        draw_parts(parts, found, colours, [*tasks])
     if spans:
         timeline.draw_stages(moment, spans)
         moment.set_title("What each worker did in one update")

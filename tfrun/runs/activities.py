@@ -11,8 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfrun.runs.data import RunData, rows_of
+from tfrun.runs.data import RunData
+from tfrun.runs.metrics_csv import rows_of
 
+MOST = 20_000  # pushes of all tasks at most, of which there are Activities: a long run has millions
 PUSHES = 8  # of all tasks in the window of a picture, about
 LATE = 0.001  # seconds: so long a task may seem to do two things at a time
 
@@ -27,22 +29,39 @@ class Activity(NamedTuple):
     facts: dict = {}  # what the metrics say of a push
 
 
-def activities(run: RunData) -> list[Activity]:
-    """Returns the Activities of all tasks, in order of task and begin."""
+def activities(run: RunData, around=None) -> list[Activity]:
+    """Returns the Activities of all tasks, in order of task and begin.
+
+    Of a run of more than MOST pushes these are the Activities of a part of its time. around: a
+    moment in that part, in seconds since 1970; the default lies behind the middle of all pushes.
+    """
     alone = run.flags is not None and len(run.flags["tasks"]) == 1 and not run.flags["ps"]
     # Of all chiefs only a coordinator leaves no metrics of its own.
     led = "chief-0" not in run.tasks and (run.directory / "chief-0.log").exists()
+    # Files without these columns are another script's.
+    needed = {"push_time", "pull_time", "wait_seconds"}
+    tasks = {task: m for task, m in run.tasks.items() if needed <= m.pushes.keys()}
+    span = span_around([metrics.pushes["push_time"] for metrics in tasks.values()], around)
     found = []
-    for task, metrics in run.tasks.items():
-        if {"push_time", "pull_time", "wait_seconds"} <= metrics.pushes.keys():
-            found += of_task(task.replace("-", " "), metrics, alone, led)
-        # Otherwise it is another script's file.
+    for task, metrics in tasks.items():
+        found += of_task(task.replace("-", " "), metrics, span, alone, led)
     return sorted(found, key=lambda activity: (activity.task, activity.begin))
 
 
-def of_task(task, metrics, alone, led=False):
-    """Returns the Activities of a task; alone: it makes all updates, without a ps; led: by a chief.
+def span_around(push_times, around):
+    """Returns the first and the last time of MOST pushes about a moment, or of all if fewer."""
+    times = np.sort(np.concatenate([np.empty(0), *push_times]))
+    if len(times) <= MOST:
+        return -np.inf, np.inf
+    place = 0.6 * len(times) if around is None else np.searchsorted(times, around)
+    first = int(np.clip(place - MOST // 2, 0, len(times) - MOST))
+    return times[first], times[first + MOST - 1]
 
+
+def of_task(task, metrics, span, alone, led=False):
+    """Returns the Activities of a task in a span of time.
+
+    alone: the task makes all updates, without a ps; led: a chief leads it.
     A pull lasts from the end of what came before it until w has arrived: nobody notes its start. A
     gap of over ten times the usual one, and of over 0.1 s, is called a wait. The pull at its end
     has no length, nor has a task's first. A push lasts from the gradient to its arrival; of a
@@ -51,22 +70,27 @@ def of_task(task, metrics, alone, led=False):
     """
     # A clock is read after what it times, and may be read late: no time is after a later one's.
     push = metrics.pushes["push_time"]
-    last = [-np.inf, *push[:-1]]  # w may come before the news that the last push has arrived
+    last = np.concatenate([[-np.inf], push])[
+        :-1
+    ]  # w may come before the news that the last push has arrived
     ready = push if alone else np.fmax(last, np.fmin(push, push - metrics.pushes["wait_seconds"]))
     pull = np.fmax(last, np.fmin(metrics.pushes["pull_time"], ready))
     tests = [
         Activity(task, "evaluation", begin, end)
         for begin, end in zip(metrics.tests["pull_time"], metrics.tests["push_time"])
-        if math.isfinite(begin)  # older scripts left none
+        if math.isfinite(begin) and span[0] <= end <= span[1]  # older scripts left no begin
     ]
     if led or any(((pull < test.end - LATE) & (push > test.begin + LATE)).any() for test in tests):
         tests = [test._replace(task="chief 0") for test in tests]
-    ends = np.sort([*push, *(test.end for test in tests if test.task == task)])
+    own = [test.end for test in tests if test.task == task]
+    ends = np.sort(np.concatenate([push, own]))
     before = np.searchsorted(ends, pull, side="right") - 1
     begins = np.where(before >= 0, ends[before], pull)
     usual = np.median((pull - begins)[before >= 0]) if (before >= 0).any() else 0.0
     found = []
-    times = zip(begins, pull, ready, push, rows_of(metrics.pushes))
+    inside = (span[0] <= push) & (push <= span[1])
+    rows = rows_of({name: column[inside] for name, column in metrics.pushes.items()})
+    times = zip(*(column[inside] for column in (begins, pull, ready, push)), rows)
     for begin, pulled, computed, pushed, row in times:
         if pulled - begin > max(0.1, 10 * usual):
             found.append(Activity(task, "wait", begin, pulled))

@@ -5,7 +5,6 @@ The chief leaves flags.json, and each task that trains or tests leaves metrics-<
 
 import collections
 import contextlib
-import copy
 import dataclasses
 import itertools
 import pathlib
@@ -24,7 +23,7 @@ class TaskMetrics:
 
     pushes: dict[str, np.ndarray]
     tests: dict[str, np.ndarray]
-    times: list[list[float]]  # in its rows; those of each start are a list
+    spans: list[tuple[float, float]]  # of each start its first and last time; inf, -inf: no row
 
     @classmethod
     def read(cls, *paths):
@@ -33,28 +32,32 @@ class TaskMetrics:
         Several files are those of a task that has run on several hosts. A file whose rows are all
         in another one is a copy of it. Raises OSError.
         """
-        header, rows, times = {}, {}, []
-        for path in paths:
-            names, more, new_times = metrics_csv.read(path)
-            header.update(dict.fromkeys(names))
-            if more.keys() - rows.keys():
-                times += new_times
-            rows.update(more)
+        files = [metrics_csv.read(path) for path in paths]
+        header = dict.fromkeys(name for file in files for name in file.columns)
         if "push_time" not in header:
             return None
-        ordered = sorted(rows.values(), key=lambda row: row["push_time"])
+        known, tables, spans = set(), [], []
+        for file in files:
+            table = table_of(file, header)
+            if len(files) > 1:
+                rows = [row.tobytes() for row in table]
+                is_new = np.array([row not in known for row in rows], bool)
+                known.update(rows)
+                table = table[is_new]
+            if len(table) or len(files) == 1:
+                spans += file.spans
+            tables.append(table)
+        whole = np.concatenate(tables)
+        whole = whole[np.argsort(whole[:, list(header).index("push_time")], kind="stable")]
+        of_kind = [whole[whole[:, place] == 1] for place in (-2, -1)]
+        return cls(*({n: rows[:, k] for k, n in enumerate(header)} for rows in of_kind), spans)
 
-        def columns(kind):
-            of_kind = [row for row in ordered if row[kind]]
-            return {n: np.array([row.get(n, np.nan) for row in of_kind], float) for n in header}
 
-        return cls(columns("push"), columns("test"), times)
-
-
-def rows_of(columns) -> list[dict[str, float]]:
-    """Returns the rows of some columns, each a dict of floats."""
-    values = zip(*(column.tolist() for column in columns.values()))
-    return [dict(zip(columns, row)) for row in values]
+def table_of(file, header):
+    """Returns the rows of a file as an array, with two more columns: is it a push, is it a test."""
+    rows = len(file.pushes)
+    columns = [file.columns.get(name) or np.full(rows, np.nan) for name in header]
+    return np.column_stack([np.asarray(column, float) for column in [*columns, *file[1:3]]])
 
 
 @dataclasses.dataclass
@@ -92,19 +95,27 @@ class RunData:
 
     def without_pauses(self):
         """Returns the run as if it had gone on at once wherever no task ran for a time."""
-        times = [each for metrics in self.tasks.values() for each in metrics.times if each]
-        spans = sorted((np.nanmin(each), np.nanmax(each)) for each in times)
+        spans = [span for metrics in self.tasks.values() for span in metrics.spans]
+        spans = sorted(span for span in spans if span[0] <= span[1])
         ends = itertools.accumulate((end for _, end in spans), max)
         pauses = [(end, begin - end) for end, (begin, _) in zip(ends, spans[1:]) if begin > end]
-        run = copy.deepcopy(self)
-        for metrics in run.tasks.values():
-            for columns in metrics.pushes, metrics.tests:
-                for name in {"push_time", "pull_time"} & columns.keys():
-                    columns[name] -= sum((columns[name] > end) * s for end, s in pauses)
-        return run
+
+        def moved(columns):
+            names = {"push_time", "pull_time"} & columns.keys()
+            return {
+                **columns,
+                **{n: columns[n] - sum((columns[n] > e) * s for e, s in pauses) for n in names},
+            }
+
+        tasks = {
+            name: TaskMetrics(moved(metrics.pushes), moved(metrics.tests), metrics.spans)
+            for name, metrics in self.tasks.items()
+        }
+        return dataclasses.replace(self, tasks=tasks)
 
     def rows(self, kind, task=None) -> list[dict]:
         """Returns {column: number} and "task" of all "pushes" or "tests", in order of time."""
         tasks = {name: m for name, m in self.tasks.items() if task in (None, name)}
-        rows = [{**row, "task": t} for t in tasks for row in rows_of(getattr(tasks[t], kind))]
+        of_task = {t: metrics_csv.rows_of(getattr(m, kind)) for t, m in tasks.items()}
+        rows = [{**row, "task": t} for t in tasks for row in of_task[t]]
         return sorted(rows, key=lambda row: row["push_time"])

@@ -11,11 +11,13 @@ import pathlib
 import shutil
 import tempfile
 
+import numpy as np
 from tensorboard.compat.proto import event_pb2, summary_pb2
 from tensorboard.plugins.text.summary_v2 import text_pb
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from tfrun.runs.data import RunData, rows_of
+from tfrun.runs.data import RunData
+from tfrun.runs.metrics_csv import rows_of
 
 FOLDER = "tensorboard"  # in the run directory, written at the end of a run
 
@@ -38,17 +40,21 @@ class Events:
             self.flags_written = True
         for task, metrics in run.tasks.items():
             n_pushes, n_tests = self.counts.get(task, (0, 0))
-            pushes, tests = rows_of(metrics.pushes), rows_of(metrics.tests)
-            for test in tests[n_tests:]:
+            pushes, tests = metrics.pushes, metrics.tests
+            times = pushes["push_time"]
+            for test in rows_of({name: column[n_tests:] for name, column in tests.items()}):
                 names = [name for name in test if name.startswith("test_")]
                 scalars = {name: test[name] for name in names if math.isfinite(test[name])}
                 self.write_scalars(task, test, scalars)
-            before = pushes[n_pushes - 1]["push_time"] if n_pushes else None
-            for _, group in itertools.groupby(pushes[n_pushes:], lambda row: int(row["push_time"])):
-                of_second = list(group)
-                self.write_scalars(task, of_second[-1], means(of_second, before))
-                before = of_second[-1]["push_time"]
-            self.counts[task] = len(pushes), len(tests)
+            before = times[n_pushes - 1] if n_pushes else None
+            ends = n_pushes + np.flatnonzero(np.diff(np.floor(times[n_pushes:]))) + 1
+            for begin, end in itertools.pairwise([n_pushes, *ends, len(times)]):
+                if begin < end:
+                    second = {name: column[begin:end] for name, column in pushes.items()}
+                    last = {name: column[-1] for name, column in second.items()}
+                    self.write_scalars(task, last, means(second, before))
+                    before = last["push_time"]
+            self.counts[task] = len(times), len(tests["push_time"])
 
     def write_scalars(self, task, row, scalars):
         """Writes {tag: number} at the time and the step of a row."""
@@ -69,16 +75,19 @@ class Events:
 
 
 def means(pushes, before):
-    """Returns {tag: number} of some pushes. before: the time of the push before them, or None."""
-    found = {}
+    """Returns {tag: number} of the columns of some pushes.
+
+    before: the time of the push before them, or None.
+    """
+    found, times = {}, pushes["push_time"]
     for name in ("loss", "staleness"):
-        mean = sum(push.get(name, math.nan) for push in pushes) / len(pushes)
+        mean = pushes[name].mean() if name in pushes else math.nan
         if math.isfinite(mean):
             found[name] = mean
-    count = len(pushes)
+    count = len(times)
     if before is None:  # the first push only starts the clock
-        before, count = pushes[0]["push_time"], count - 1
-    seconds = pushes[-1]["push_time"] - before
+        before, count = times[0], count - 1
+    seconds = times[-1] - before
     if seconds > 0:
         found["updates_per_second"] = count / seconds
     return found

@@ -4,11 +4,13 @@ A row is a push (`loss` is filled) or a test (`test_loss` is filled). The line "
 where the task started again. Other lines that begin with # are those of older scripts.
 """
 
+import array
 import csv
 import math
 import os
 import pathlib
 import re
+from typing import NamedTuple
 
 PUSH = ["push_time", "pull_time", "global_step", "local_steps", "examples", "loss", "staleness"]
 PUSH += ["bytes", "wait_seconds"]  # the columns before those of the tests
@@ -21,38 +23,80 @@ def files(directory) -> dict[str, pathlib.Path]:
     return {path.stem.removeprefix("metrics-"): path for path in paths}
 
 
-def read(path, last=None):
-    """Returns (header, {row as text: its fields, numbers by name}, the times of each start).
+class Metrics(NamedTuple):
+    """What a file of metrics has. A million rows take eight bytes a number, not a dict each."""
 
-    An empty field is NaN. A row also says under "push" and "test" which of the two it is.
+    columns: dict[str, array.array]  # in the order of the header
+    pushes: array.array  # of each row 1 if it is a push, else 0
+    tests: array.array
+    spans: list[tuple[float, float]]  # of each start: its first and last time; inf, -inf: no row
+
+    def rows(self, kind):
+        """Yields the rows of a kind, "pushes" or "tests", as {column: number}, in their order."""
+        for row, is_of_kind in zip(rows_of(self.columns), getattr(self, kind)):
+            if is_of_kind:
+                yield row
+
+
+def rows_of(columns):
+    """Yields the rows of some columns, each {name: number}."""
+    for row in zip(*(column.tolist() for column in columns.values())):
+        yield dict(zip(columns, row))
+
+
+def read(path, last=None) -> Metrics:
+    """Reads a file of metrics. An empty field is NaN; what is no row is left out.
+
     last: how many bytes of its end to read, beside the header; all of it by default.
     """
     with open(path, "rb") as file:
-        text = file.readline()
-        skipped = os.path.getsize(path) - last if last else 0
-        if skipped > file.tell():
+        lines = complete_lines(file, last and os.path.getsize(path) - last)
+        header = next(csv.reader([next(lines, "")]), [])
+        columns = {name: array.array("d") for name in header}
+        pushes, tests, spans = array.array("b"), array.array("b"), [(math.inf, -math.inf)]
+        for line in lines:
+            if RESTART in line:
+                spans.append((math.inf, -math.inf))
+            texts = fields_of(line, header)
+            row = numbers_of(texts)
+            if not row:
+                continue
+            for name, column in columns.items():
+                column.append(row[name])
+            pushes.append(bool(texts.get("loss")))
+            tests.append(bool(texts.get("test_loss")))
+            times = [row["push_time"], row.get("pull_time", math.nan)]
+            times = [time for time in times if not math.isnan(time)]
+            spans[-1] = min([spans[-1][0], *times]), max([spans[-1][1], *times])
+    return Metrics(columns, pushes, tests, spans)
+
+
+def complete_lines(file, skipped):
+    """Yields the lines of a file: the first, and of those behind so many bytes each whole one."""
+    for number, line in enumerate(file):
+        if line.endswith(b"\n"):  # the last one has no end where a kill has cut it short
+            yield line.decode("utf-8", "replace").rstrip("\r\n")
+        if not number and skipped and skipped > file.tell():
             file.seek(skipped)
             file.readline()  # the rest of a line
-        text += file.read()
-    # A line that a kill has cut short has no end.
-    header, *lines = text.rpartition(b"\n")[0].decode("utf-8", "replace").split("\n")
-    header, rows, times = next(csv.reader([header]), []), {}, [[]]
-    for line in lines:
-        if RESTART in line:
-            times.append([])
-        # A line that a restart has marked was cut short, too.
-        texts = dict(zip(header, line.rstrip("\r").split(",")))
-        if "#" in line or line.count(",") != len(header) - 1:
-            continue
-        if not texts.get("push_time") or not texts.get("global_step"):
-            continue
-        try:
-            row = {name: float(text or "nan") for name, text in texts.items()}
-        except ValueError:
-            continue
-        rows[line] = {**row, "push": bool(texts.get("loss")), "test": bool(texts.get("test_loss"))}
-        times[-1] += [row["push_time"], row.get("pull_time", math.nan)]
-    return header, rows, times
+
+
+def fields_of(line, header):
+    """Returns {column: text} of a line, {} of one that was cut short or is none of numbers."""
+    texts = line.split(",")
+    if "#" in line or len(texts) != len(header):  # a line that a restart has marked was cut, too
+        return {}
+    return dict(zip(header, texts))
+
+
+def numbers_of(texts):
+    """Returns {column: number} of {column: text}, {} where it is no row."""
+    if not texts.get("push_time") or not texts.get("global_step"):
+        return {}
+    try:
+        return {name: float(text or "nan") for name, text in texts.items()}
+    except ValueError:
+        return {}
 
 
 def last_test(tests):

@@ -17,13 +17,12 @@ def mean(values):
     return sum(values) / len(values) if values else None
 
 
-def of_task(rows, now, live):
+def of_task(pushes, now, live):
     """Returns steps_per_second, staleness, loss and update of one task; None where unknown.
 
-    rows: its last rows in order of time. Of a task that runs, rate and staleness are those of the
+    pushes: its last ones in order of time. Of a task that runs, rate and staleness are those of the
     last WINDOW seconds before `now`; of another, those of the last WINDOW seconds in which it ran.
     """
-    pushes = [row for row in rows if row["push"]]
     if not pushes:
         return dict.fromkeys(["steps_per_second", "staleness", "loss", "update"])
     first, last = pushes[0], pushes[-1]
@@ -46,21 +45,27 @@ def of_run(directory, now, live=()):
     live: the tasks that run, by the names of their files, such as worker-0; the last evaluation is
     `test`. A key is None where nothing is known.
     """
-    tasks, every_row = {}, []
+    tasks, everything, last_tests = {}, [], []
     for task, path in metrics_csv.files(directory).items():
         try:
-            rows = metrics_csv.read(path, TAIL)[1].values()
+            metrics = metrics_csv.read(path, TAIL)
         except OSError:
             continue
-        # Other scripts may leave files of these names.
-        rows = [row for row in rows if math.isfinite(row["push_time"] + row["global_step"])]
-        tasks[task] = of_task(rows, now, task in live)
-        every_row += rows
-    update = max((row["global_step"] for row in every_row), default=0)
-    last = metrics_csv.last_test(row for row in every_row if row["test"])
+        pushes, tests = (finite_rows(metrics, kind) for kind in ("pushes", "tests"))
+        tasks[task] = of_task(pushes, now, task in live)
+        everything += pushes + tests
+        last_tests += tests
+    update = max((row["global_step"] for row in everything), default=0)
+    last = metrics_csv.last_test(last_tests)
     tests = {n: v for n, v in last.items() if n.startswith("test_") and math.isfinite(v)}
     steps = arguments_of(directory).get("steps")
     return {"update": int(update) or None, "steps": steps, "test": tests, "tasks": tasks}
+
+
+def finite_rows(metrics, kind):
+    """Returns the rows that have a time and an update: other scripts leave files of these names."""
+    rows = metrics.rows(kind)
+    return [row for row in rows if math.isfinite(row["push_time"] + row["global_step"])]
 
 
 def arguments_of(directory):

@@ -46,7 +46,7 @@ def summarize(run: RunData) -> dict:
     run = run.without_pauses()
     tasks, everything = flags["tasks"], run.tasks.values()
     pushes = {task: run.tasks[task].pushes for task in tasks if task in run.tasks}
-    made = max([step for p in pushes.values() for step in p["global_step"]], default=0)
+    made = max([p["global_step"].max() for p in pushes.values() if p["push_time"].size], default=0)
     asked_for = flags["arguments"].get("steps", int(made))
     steps = min(asked_for, *(run_directory.stopped_at(d) or asked_for for d in run.directories))
     test = metrics_csv.last_test(run.rows("tests"))
@@ -81,7 +81,7 @@ def summarize(run: RunData) -> dict:
         "staleness_by_rates": finite(late) if staleness.any() and flags["ps"] else None,
         "pushes_per_worker": [p and p["push_time"].size for p in each_task],
         "late_per_worker": [p and late_pushes(p) for p in each_task],
-        "restarts": sum(max(0, len(metrics.times) - 1) for metrics in everything),
+        "restarts": sum(max(0, len(metrics.spans) - 1) for metrics in everything),
         **({"missing": missing} if missing else {}),
         **({"stopped_early": True} if steps < asked_for else {}),
         "arguments": flags["arguments"],
