@@ -796,7 +796,7 @@ class Metrics:
             if tf.train.latest_checkpoint(folder) and known != sizes:
                 raise ValueError(f"{folder} has a checkpoint of another model")
             facts = {
-                "example": __doc__.split(":")[0],
+                "example": (__doc__ or os.path.basename(__file__)).split(":")[0],
                 "script": __file__,
                 "tasks": ["%s-%d" % worker for worker in cluster.workers],
                 "ps": len(cluster.ps),

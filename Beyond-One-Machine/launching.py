@@ -186,7 +186,7 @@ def command(script, arguments, output):
 
     With PROBLEM it is a copy of the script, in that folder, which the hosts must then share.
     """
-    import tfrun_problems as problems  # here, because the hosts of the tasks may not have it
+    from tfrun import problems  # here, because the hosts of the tasks may not have it
 
     output.mkdir(parents=True, exist_ok=True)
     try:

@@ -340,7 +340,7 @@ class Metrics:
             except OSError:  # the file system has no locks
                 pass
             facts = {
-                "example": __doc__.split(":")[0],
+                "example": (__doc__ or os.path.basename(__file__)).split(":")[0],
                 "script": __file__,
                 "tasks": ["%s-%d" % worker for worker in workers],
                 "ps": ps,

@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 
-import tfrun_problems as problems
+from tfrun import problems
 from common import drivers, examples, forked, pages
 from tfrun import errors
 from tfrun.runs import summary

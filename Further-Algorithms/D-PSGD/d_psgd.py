@@ -352,7 +352,8 @@ def greeting(ring, side=0):
 
     Those of all examples have one length, so that one that is of another is read to its end.
     """
-    return f"{__doc__.split(':')[0]:24} worker {(ring.rank + side) % ring.n:5} {ring.hash}".encode()
+    name = (__doc__ or "").split(":")[0]
+    return f"{name:24} worker {(ring.rank + side) % ring.n:5} {ring.hash}".encode()
 
 
 def listen(ring):
@@ -571,7 +572,7 @@ class Metrics:
             except OSError:  # the file system has no locks
                 pass
             facts = {
-                "example": __doc__.split(":")[0],
+                "example": (__doc__ or os.path.basename(__file__)).split(":")[0],
                 "script": __file__,
                 "tasks": ["%s-%d" % worker for worker in workers],
                 "ps": ps,

@@ -483,7 +483,7 @@ class Group:
 
     def status(self):
         """Returns {"alike": what all tasks must have alike, and what worker 0 alone knows}."""
-        alike = [__doc__.split(":")[0], self.addresses, vars(self.flags)]
+        alike = [(__doc__ or "").split(":")[0], self.addresses, vars(self.flags)]
         waits_for = self.note("joined", -1)
         return {"alike": alike, "sizes": self.sizes, "run": int(self.run), "waits_for": waits_for}
 
@@ -675,7 +675,7 @@ class Metrics:
             except OSError:  # the file system has no locks
                 pass
             facts = {
-                "example": __doc__.split(":")[0],
+                "example": (__doc__ or os.path.basename(__file__)).split(":")[0],
                 "script": __file__,
                 "tasks": ["%s-%d" % worker for worker in workers],
                 "ps": ps,

@@ -27,7 +27,7 @@ import one_run
 import report
 import search
 import tables
-import tfrun_problems as problems
+from tfrun import problems
 import verdict
 from common import drivers, examples, idle
 

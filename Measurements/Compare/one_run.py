@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 import search
-import tfrun_problems as problems
+from tfrun import problems
 from common import delays, examples, forked, idle
 from tfrun.runs.data import RunData
 

@@ -152,7 +152,7 @@ def test_one_file_trains_everywhere(name, tmp_path):
             ],
         )
         for name, (_, needs) in WAYS.items()
-        if name != "Kubernetes"  # its image takes a copy that `python -m tfrun_problems` has made
+        if name != "Kubernetes"  # its image takes a copy that `python -m tfrun.problems` has made
     ],
 )
 def test_a_problem_of_ones_own_trains_everywhere(name, tmp_path):

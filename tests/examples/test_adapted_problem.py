@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import support
 import tensorflow as tf
-import tfrun_problems as problems
+from tfrun import problems
 from common import examples
 
 SCRIPT = examples.main_script("Non-Distributed-Setup")

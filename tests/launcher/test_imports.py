@@ -9,9 +9,10 @@ import support
 TFRUN = support.ROOT / "tfrun"
 BELOW = {"tfrun", "tfrun.arguments", "tfrun.errors", "tfrun.formatting", "tfrun.known_errors"}
 FLOORS = {  # what the modules of a folder may import, besides BELOW and its own folder
-    "commands": {"launch", "ssh", "runs", "pictures", "simulate"},
+    "commands": {"launch", "ssh", "runs", "pictures", "simulate", "problems"},
     "ssh": {"launch", "runs"},
-    "launch": {"runs"},
+    "launch": {"runs", "problems"},
+    "problems": set(),
     "pictures": {"runs"},
     "runs": {"simulate"},
     "simulate": set(),

@@ -12,7 +12,7 @@ from common import examples
 from packaging.requirements import Requirement
 
 NAME = "distributed-tensorflow-reference"
-MADE = ("pyproject.toml", "README.md", "LICENSE", "tfrun", "tfrun_problems")  # the wheel, of these
+MADE = ("pyproject.toml", "README.md", "LICENSE", "tfrun")  # the wheel, of these
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
 COMMON = "raise SystemExit('another package of this name')\n"
 # Leaves what the tasks of an example leave.
@@ -27,9 +27,9 @@ if task["type"] == "worker":
         flags(folder)
 print("done")
 """
-IMPORT_ALL = """import importlib, pkgutil, tfrun, tfrun_problems.__main__
+IMPORT_ALL = """import importlib, pkgutil, tfrun
 for module in pkgutil.walk_packages(tfrun.__path__, "tfrun."):
-    if module.name != "tfrun.commands.evaluate":
+    if module.name not in ("tfrun.commands.evaluate", "tfrun.problems.adapted_problem"):
         importlib.import_module(module.name)
 from tensorboard import program
 print(tfrun.__file__)
@@ -121,7 +121,7 @@ def test_a_bare_environment(wheel, tmp_path, how):
     """Catches: a module or a file that the wheel lacks; an import of what it does not ask for."""
     with zipfile.ZipFile(wheel) as file:
         tops = {name.split("/")[0].partition("-")[0] for name in file.namelist()}
-    assert tops == {"tfrun", "tfrun_problems", NAME.replace("-", "_")}
+    assert tops == {"tfrun", NAME.replace("-", "_")}
     folder, programs = tmp_path / "elsewhere", installed(wheel, tmp_path / "venv", how)
     folder.mkdir()
     env = variables(folder, programs)

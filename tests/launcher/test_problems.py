@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 import support
-import tfrun_problems as problems
+from tfrun import problems
 from common import examples
 from small import TFRUN
 
@@ -190,7 +190,7 @@ def test_the_line_that_goes_on_names_the_problem(monkeypatch):
 
 def test_it_can_be_written_without_tfrun(tmp_path):
     own = problem(tmp_path / "own")
-    command = [*TFRUN[:1], "-m", "tfrun_problems", str(own), str(HOGWILD), str(tmp_path / "run")]
+    command = [*TFRUN[:1], "-m", "tfrun.problems", str(own), str(HOGWILD), str(tmp_path / "run")]
     done = support.finished(*command)
     assert done.stdout.strip() == str(tmp_path / "run" / "hogwild.py"), done
     done = support.finished(*command[:3], str(tmp_path / "gone.py"), *command[4:])

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 import support
-import tfrun_problems as problems
+from tfrun import problems
 from tfrun.commands import export
 
 # A problem file, and what its last metric reaches at the end.

@@ -50,20 +50,10 @@ def read(path):
 
 def command_line(job, point):
     """Returns the arguments of tfrun for one run of the job."""
-    line, variables, amounts = [], dict(job["environment"]), collections.defaultdict(list)
+    line, variables = flags_of_roles(job["roles"]), dict(job["environment"])
     for role, settings in job["roles"].items():
-        settings = settings or {}
-        replicas = settings.get("replicas", 1)
-        if role in ("ps", "worker"):
-            line += ["--ps" if role == "ps" else "--workers", str(replicas)]
-        elif replicas:
-            line.append(f"--{role}")
-        for kind in {"cpus", "gpus", "memory"} & settings.keys():
-            amounts[kind].append(f"{role}={settings[kind]}")
-        for name, value in (settings.get("environment") or {}).items():
+        for name, value in ((settings or {}).get("environment") or {}).items():
             variables[f"{role}:{name}"] = value
-    for kind, parts in sorted(amounts.items()):
-        line += [f"--{kind}", ",".join(parts)]
     for name, value in variables.items():
         line += ["--env", f"{name}={grids.text(value)}"]
     for flag in ("timeout", "restarts"):
@@ -77,6 +67,23 @@ def command_line(job, point):
             line.append(f"--{name}")
         if not isinstance(value, bool):
             line.append(str(value))
+    return line
+
+
+def flags_of_roles(roles):
+    """Returns the flags of tfrun that say how many tasks each role has, and what they may use."""
+    line, amounts = [], collections.defaultdict(list)
+    for role, settings in roles.items():
+        settings = settings or {}
+        replicas = settings.get("replicas", 1)
+        if role in ("ps", "worker"):
+            line += ["--ps" if role == "ps" else "--workers", str(replicas)]
+        elif replicas:
+            line.append(f"--{role}")
+        for kind in {"cpus", "gpus", "memory"} & settings.keys():
+            amounts[kind].append(f"{role}={settings[kind]}")
+    for kind, parts in sorted(amounts.items()):
+        line += [f"--{kind}", ",".join(parts)]
     return line
 
 
@@ -172,7 +179,7 @@ def command(arguments):
     if not job["grid"]:
         return start.command(lines[0])
     try:
-        directory = run_directory.RunDirectory(job["script"].parent.name)
+        directory = run_directory.RunDirectory(run_directory.example_of(job["script"]))
     except OSError as error:
         return fail(run_directory.UNWRITABLE.format(error))
     return run_grid(job, n, directory.path)

@@ -19,7 +19,8 @@ import shutil
 import signal
 import sys
 
-import tfrun_problems as problems
+import tfrun
+from tfrun import problems
 from tfrun.arguments import Parser, count, fail, seconds
 from tfrun.launch import horovod, isolate, quiet, resources
 from tfrun.launch.supervisor import LaunchSpec, Run
@@ -31,13 +32,14 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     """Returns the flags in `arguments`. Exits with 2 and one line if they are wrong."""
     parser = Parser(
         prog="tfrun",
-        description=__doc__ + commands(),
+        description=(__doc__ or "") + commands(),
         usage="tfrun [--ps N] [--workers N] [options] -- script.py [its arguments]",
         allow_abbrev=False,
         epilog="OUTPUT_DIR names the run directory; without it tfrun makes a new one, "
         "$RUNS_DIR/<example>/<time> (RUNS_DIR: ./runs).",
     )
     add, variables = parser.add_argument, os.environ
+    add("--version", action="version", version=f"tfrun {tfrun.__version__}")
     add("--ps", type=count, default=0, metavar="N", help="parameter servers (0)")
     add("--workers", type=count, default=1, metavar="N", help="workers (1)")
     add("--chief", action="store_true", help="one task more, of the type chief")
@@ -135,10 +137,10 @@ def command(arguments: list[str]) -> int:
         jobs = {"worker": horovod.ranks(program)}
     else:
         program = [sys.executable, *program]
-    scripts = [word for word in program if word.endswith(".py")] or [flags.script]
+    script = next((word for word in program if word.endswith(".py")), flags.script)
     if {"-h", "--help"} & set(flags.arguments):  # of the script, which needs no cluster for it
-        return quiet.run([sys.executable, scripts[0], "--help"])
-    example = pathlib.Path(scripts[0]).resolve().parent.name
+        return quiet.run([sys.executable, script, "--help"])
+    example = run_directory.example_of(script)
     if flags.dry_run and host_of_task:
         print("\n".join(hosts.plan(host_of_task)))
         return 0
@@ -150,7 +152,7 @@ def command(arguments: list[str]) -> int:
         print(dry_run.script(started, program, example, shares, *more), end="")
         return 0
     try:
-        problems.refuse_another(run_directory.given(), scripts[0], flags.files)
+        problems.refuse_another(run_directory.given(), script, flags.files)
         if message := finished(program):
             print(f"[tfrun] {message}")
             return 0
@@ -160,25 +162,37 @@ def command(arguments: list[str]) -> int:
         return fail(error)
     except OSError as error:
         return fail(run_directory.UNWRITABLE.format(error))
+    spec = specification(flags, jobs, shares, program, example, directory.path)
+    if by_horovodrun:
+        spec.tasks = [horovod.Horovodrun(program, directory.path)]
+    return launch(spec, flags, host_of_task, directory, arguments)
+
+
+def specification(flags, jobs, shares, program, example, directory) -> LaunchSpec:
+    """Returns what the supervisor needs to know of a run."""
     spec = LaunchSpec(
         example=example,
         jobs=jobs,
         commands=dict.fromkeys(jobs, program),
-        directory=directory.path,
+        directory=directory,
         timeout=flags.timeout,
         restarts=flags.restarts,
         isolated=flags.isolate,
         shares=shares,
         variables=flags.env,
-        tasks=[horovod.Horovodrun(program, directory.path)] if by_horovodrun else None,
     )
     if flags.evaluator:
-        follow = [sys.executable, "-m", "tfrun.commands.evaluate", str(directory.path), "--follow"]
+        follow = [sys.executable, "-m", "tfrun.commands.evaluate", str(directory), "--follow"]
         # A run that goes on has the flags.json of before, until its chief writes another.
         if steps := run_directory.steps_asked_for(program):
             follow += ["--steps", str(steps)]
         spec.commands["evaluator"] = follow
         spec.variables = [("evaluator", "PYTHONPATH", quiet.python_path()), *flags.env]
+    return spec
+
+
+def launch(spec, flags, host_of_task, directory, arguments) -> int:
+    """Prepares network and hosts, and supervises the run; returns the exit code."""
     resume = shlex.join([sys.executable, shutil.which(sys.argv[0]) or sys.argv[0], *arguments])
     resume = f"OUTPUT_DIR={shlex.quote(str(directory.path))} {resume}"
     try:
@@ -186,11 +200,16 @@ def command(arguments: list[str]) -> int:
             isolate.enter()
         if host_of_task:
             spec = hosts.prepare(spec, host_of_task)
-    except (OSError, ValueError, KeyboardInterrupt) as error:
+    except KeyboardInterrupt:
+        directory.discard()
+        return 128 + signal.SIGINT
+    except (OSError, ValueError) as error:
         directory.discard()
         if flags.isolate:
             error = f"--isolate does not work on this machine: {error}"
-        return max([fail(line) for line in str(error).splitlines()], default=128 + signal.SIGINT)
+        for line in str(error).splitlines():
+            fail(line)
+        return 2
     return supervise(spec, directory, problems.again(resume))
 
 

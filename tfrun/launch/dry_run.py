@@ -7,7 +7,7 @@ import shlex
 
 import jinja2
 
-import tfrun_problems as problems
+from tfrun import problems
 from tfrun.launch import cluster
 from tfrun.runs import run_directory
 

@@ -127,28 +127,34 @@ class Run:
         starts = [task.start_at for task in self.tasks if task.start_at is not None]
         until = min([deadline, time.monotonic() + 1, *starts])
         events = self.selector.select(max(0.0, until - time.monotonic()))
-        for key, _ in events:
-            if key.data is None:
-                for number in os.read(self.wake, 512):
-                    if number == signal.SIGCHLD:
-                        self.reap()
-                    elif number == signal.SIGTSTP:
-                        signals.pause(self.say)
-                    elif number in signals.ENDING and self.signal is None:
-                        self.signal = signal.Signals(number)
+        if any(key.data is None for key, _ in events):
+            self.take_signals()
         ended = [task for task in self.tasks if task.has_just_ended()]
         for task in self.tasks:
-            if task not in ended and not any(key.data is task for key, _ in events):
-                continue
-            for line in task.new_lines():
-                if shown := task.on_screen(line):
-                    self.outputs[task].add(*shown)
-            if task in ended:
-                self.tell_watchdog("-", task)
-            if (task in ended or task.output_ended) and not task.process.stdout.closed:
-                self.selector.unregister(task.process.stdout)
-                task.process.stdout.close()
+            if task in ended or any(key.data is task for key, _ in events):
+                self.take_output(task, task in ended)
         return ended
+
+    def take_signals(self):
+        """Does what the signals ask for that have come since the last call."""
+        for number in os.read(self.wake, 512):
+            if number == signal.SIGCHLD:
+                self.reap()
+            elif number == signal.SIGTSTP:
+                signals.pause(self.say)
+            elif number in signals.ENDING and self.signal is None:
+                self.signal = signal.Signals(number)
+
+    def take_output(self, task: Task, has_ended: bool):
+        """Shows what a task has printed since the last call, and closes its pipe at the end."""
+        for line in task.new_lines():
+            if shown := task.on_screen(line):
+                self.outputs[task].add(*shown)
+        if has_ended:
+            self.tell_watchdog("-", task)
+        if (has_ended or task.output_ended) and not task.process.stdout.closed:
+            self.selector.unregister(task.process.stdout)
+            task.process.stdout.close()
 
     def reap(self):
         """Lets go the processes that have ended after their parents, and so have become ours."""

@@ -20,6 +20,15 @@ UNWRITABLE = "the run directory cannot be written: {}; set OUTPUT_DIR to a folde
 FLAGS = {"example", "tasks", "ps", "arguments", "versions"}  # what a chief's flags.json has
 
 
+def example_of(script):
+    """Returns the name with which the docstring of a script begins, or that of its file."""
+    path = pathlib.Path(script)
+    with contextlib.suppress(OSError):
+        if name := re.match(r'"""([\w-]+): ', path.read_text(errors="replace")):
+            return name[1]
+    return path.stem
+
+
 def base(example):
     """Returns the folder of all runs of an example."""
     return pathlib.Path(os.environ.get("RUNS_DIR") or "runs").resolve() / example

@@ -1,9 +1,9 @@
-"""`python -m tfrun_problems FILE SCRIPT DIRECTORY`: prints the path of the copy."""
+"""`python -m tfrun.problems FILE SCRIPT DIRECTORY`: prints the path of the copy."""
 
 import pathlib
 import sys
 
-from tfrun_problems import plug
+from tfrun.problems import plug
 
 if __name__ == "__main__":
     try:

@@ -4,7 +4,7 @@ The run directory then has what runs: the copy, whose region `problem` imports f
 adapted_problem.py; that, which gives every script the form that it takes; and own_problem.py, the
 user's file. What the file imports from beside it comes along.
 
-    python -m tfrun_problems FILE SCRIPT DIRECTORY    prints the path of the copy
+    python -m tfrun.problems FILE SCRIPT DIRECTORY    prints the path of the copy
 """
 
 import ast
