@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Sourced by every run.sh: puts Python with all packages, and the command tfrun, on the PATH, and
-# this folder on the PYTHONPATH, so that Python imports tfrun and common from here.
+# this folder on the PYTHONPATH, so that Python imports tfrun and lab from here.
 #
 # Uses the environment that is active (VIRTUAL_ENV, CONDA_PREFIX) if that has everything of
 # requirements.lock; otherwise .venv beside this file, which is made on first use.
@@ -13,7 +13,7 @@ activate() {
     export RUNS_DIR="${RUNS_DIR:-$root/runs}" PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
 
     local active="${VIRTUAL_ENV:-${CONDA_PREFIX:-$root/.venv}}"
-    if [ "$active" != "$root/.venv" ] && python "$root/tools/environment.py" --active; then
+    if [ "$active" != "$root/.venv" ] && python "$root/lab/environment.py" --active; then
         export PATH="$root/tfrun/bin:$PATH"
         return
     fi
@@ -21,7 +21,7 @@ activate() {
     [ -z "${PYTHON:-}" ] || pythons=("$PYTHON")
     for python in "${pythons[@]}"; do
         if "$python" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; then
-            "$python" "$root/tools/environment.py" "$root" || return
+            "$python" "$root/lab/environment.py" "$root" || return
             export VIRTUAL_ENV="$root/.venv" PATH="$root/tfrun/bin:$root/.venv/bin:$PATH"
             return
         fi

@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 
-from common import drivers, pages
+from lab import drivers, pages
 
 HERE = pathlib.Path(__file__).resolve().parent
 

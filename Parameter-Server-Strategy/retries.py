@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 
-from common import drivers, pages
+from lab import drivers, pages
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 

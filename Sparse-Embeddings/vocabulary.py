@@ -13,7 +13,7 @@ import os
 import pathlib
 
 import numpy as np
-from common import pages
+from lab import pages
 
 MOST_WORDS, DIMENSIONS, NOISE_WORDS = 5000, 32, 64  # the script's defaults
 BATCHES = 200

@@ -16,7 +16,7 @@ import sys
 import types
 
 import numpy as np
-from common import drivers, examples, pages
+from lab import drivers, examples, pages
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 

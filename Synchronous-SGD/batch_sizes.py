@@ -19,7 +19,7 @@ import statistics
 import time
 
 import numpy as np
-from common import drivers, examples, pages
+from lab import drivers, examples, pages
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 

@@ -18,7 +18,7 @@ import platform
 import sys
 
 import numpy as np
-from common import examples
+from lab import examples
 from tfrun.commands import export
 from tfrun.launch import quiet
 from tfrun.runs import run_directory

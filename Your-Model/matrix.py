@@ -21,7 +21,7 @@ import tempfile
 import time
 
 from tfrun import problems
-from common import drivers, examples, forked, pages
+from lab import drivers, examples, forked, pages
 from tfrun import errors
 from tfrun.runs import summary
 

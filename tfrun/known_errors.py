@@ -1,6 +1,6 @@
 """The table of known errors: what each means, and what to do. errors.py looks into it.
 
-The page on troubleshooting is made from this table by tools/readmes.py --fix. Before it stand the
+The page on troubleshooting is made from this table by lab/readmes.py --fix. Before it stand the
 known lines that are no errors: tfrun does not show them.
 """
 

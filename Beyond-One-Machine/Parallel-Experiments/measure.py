@@ -16,7 +16,7 @@ import tempfile
 import time
 
 import parallel_experiments
-from common import drivers, pages
+from lab import drivers, pages
 from digits import train
 
 HERE = pathlib.Path(__file__).resolve().parent

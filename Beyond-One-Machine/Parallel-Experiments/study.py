@@ -12,7 +12,7 @@ import pathlib
 import sys
 
 import digits
-from common import drivers
+from lab import drivers
 
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before TensorFlow is imported

@@ -19,7 +19,7 @@ import tempfile
 import time
 
 import psutil
-from common import drivers, pages
+from lab import drivers, pages
 from tfrun.runs import times
 
 HERE = pathlib.Path(__file__).resolve().parent

@@ -20,7 +20,7 @@ from importlib.metadata import version
 
 import numpy as np
 import tfos
-from common import examples, pages
+from lab import examples, pages
 from tfos import drivers
 
 

@@ -22,7 +22,7 @@ import types
 import warnings
 
 import numpy as np
-from common import drivers
+from lab import drivers
 from tfrun.launch import signals
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]

@@ -28,7 +28,7 @@ import time
 from tfrun.launch import signals, watchdog
 from tfrun.launch.task import end_with_parent
 from tfrun.runs import times
-from tools.environment import fail, for_pip, pip_failed, say
+from lab.environment import fail, for_pip, pip_failed, say
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]

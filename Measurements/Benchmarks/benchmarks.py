@@ -20,7 +20,7 @@ import time
 
 import gpu
 import numpy as np
-from common import drivers, examples, idle, pages
+from lab import drivers, examples, idle, pages
 
 
 PEERS = pathlib.Path(__file__).resolve().with_name("peers.py")

@@ -8,7 +8,7 @@ import pathlib
 import sys
 import tempfile
 
-from common import drivers, examples, idle, pages
+from lab import drivers, examples, idle, pages
 from tfrun.launch.cluster import gpus, nvidia_smi
 
 PLACES = {"GPU": {}, "processor": {"CUDA_VISIBLE_DEVICES": "-1"}}

@@ -29,7 +29,7 @@ import search
 import tables
 from tfrun import problems
 import verdict
-from common import drivers, examples, idle
+from lab import drivers, examples, idle
 
 TRIES = 3  # of a run while other processes use the machine
 MOST_TUNING = 0.3  # of a core that these may use while a setting is tried

@@ -6,7 +6,7 @@ import statistics
 
 import tables
 import verdict
-from common import drivers, examples
+from lab import drivers, examples
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator
 

@@ -10,7 +10,7 @@ import time
 import numpy as np
 import search
 from tfrun import problems
-from common import delays, examples, forked, idle
+from lab import delays, examples, forked, idle
 from tfrun.runs.data import RunData
 
 TESTS = 50  # of a run

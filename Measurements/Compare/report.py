@@ -10,7 +10,7 @@ import statistics
 
 import numpy as np
 import search
-from common import drivers, examples
+from lab import drivers, examples
 
 KEPT = ("updates", "examples", "waiting", "staleness_mean", "histogram", "gradient_seconds", "cv")
 KEPT += ("ps", "workers", "batch_size", "others")

@@ -10,7 +10,7 @@ import re
 import statistics
 
 import verdict
-from common import drivers, pages
+from lab import drivers, pages
 
 SHOWN = 2  # tasks whose tables the page shows
 ALONE = ("Non-Distributed-Setup", "Non-Distributed-Setup, 2 threads")  # one process

@@ -12,7 +12,7 @@ import pathlib
 import statistics
 import tempfile
 
-from common import drivers, examples, forked
+from lab import drivers, examples, forked
 
 RING, COMPRESSED = "Ring-AllReduce", "Further-Algorithms/Compressed-AllReduce"
 # name: (the example, its flags)

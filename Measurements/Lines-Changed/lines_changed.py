@@ -17,7 +17,7 @@ import sys
 import tempfile
 import tokenize
 
-from common import drivers
+from lab import drivers
 
 PROGRAMS = pathlib.Path(__file__).resolve().parent / "programs"
 TFRUN = ["tfrun", "--workers", "2"]

@@ -10,7 +10,7 @@ Run:           bash run.sh
 import json
 import statistics
 
-from common import drivers, examples
+from lab import drivers, examples
 
 
 SCRIPT = examples.main_script("Collective-AllReduce")

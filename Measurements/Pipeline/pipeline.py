@@ -18,7 +18,7 @@ import shutil
 import statistics
 import sys
 
-from common import drivers, examples
+from lab import drivers, examples
 from matplotlib import colormaps
 
 

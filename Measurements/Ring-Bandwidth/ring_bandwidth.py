@@ -18,7 +18,7 @@ import sys
 import time
 
 import numpy as np
-from common import drivers, examples
+from lab import drivers, examples
 from rich.console import Group
 from tfrun.launch import cluster
 

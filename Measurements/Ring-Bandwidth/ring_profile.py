@@ -16,7 +16,7 @@ import tempfile
 import time
 
 import ring_bandwidth
-from common import drivers, examples
+from lab import drivers, examples
 
 SIZES = {"69 KB": 69_000, "8.7 MB": 8_700_000}
 SECONDS = 6  # of all-reduces, for each ring and size

@@ -19,8 +19,8 @@ import time
 
 import numpy as np
 import theory
-from common import delays, drivers, examples, forked, idle
-from common.drivers import middle
+from lab import delays, drivers, examples, forked, idle
+from lab.drivers import middle
 from rich.console import Group
 from tfrun.runs.data import RunData
 

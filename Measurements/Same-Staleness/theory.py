@@ -7,7 +7,7 @@ w_k <- w. When these moments of w grow with the pushes, the rate is too large.
 import functools
 
 import numpy as np
-from common import references
+from lab import references
 
 
 def constant(n):

@@ -21,7 +21,7 @@ import textwrap
 from typing import NamedTuple
 
 import numpy as np
-from common import delays, drivers, examples
+from lab import delays, drivers, examples
 from rich.console import Group
 from tfrun.simulate import cost, laws, learn, plan, schemes
 

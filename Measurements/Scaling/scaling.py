@@ -13,8 +13,8 @@ import math
 import statistics
 
 import numpy as np
-from common import delays, drivers, examples, forked
-from common.drivers import middle
+from lab import delays, drivers, examples, forked
+from lab.drivers import middle
 from tfrun.runs import summary
 from tfrun.runs.data import RunData
 from tfrun.simulate import laws, schemes

@@ -11,8 +11,8 @@ import collections
 import math
 import statistics
 
-from common import delays, drivers, examples, forked
-from common.drivers import middle
+from lab import delays, drivers, examples, forked
+from lab.drivers import middle
 from tfrun.runs.data import RunData
 
 N = 8  # workers

@@ -25,7 +25,7 @@ import tempfile
 import time
 
 import psutil
-from common import drivers, examples, pages
+from lab import drivers, examples, pages
 from rich.table import Table
 from tfrun.launch import isolate
 from tfrun.runs import run_directory

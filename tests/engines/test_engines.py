@@ -9,7 +9,7 @@ import sys
 import engines
 import pytest
 import support
-from common import examples
+from lab import examples
 from tfrun.runs import summary
 from tfrun.runs.data import RunData
 

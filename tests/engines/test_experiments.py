@@ -14,7 +14,7 @@ import numpy as np
 import psutil
 import pytest
 import support
-from common import examples
+from lab import examples
 from small import fake_nvidia_smi
 from tfrun.launch import cluster, grid
 

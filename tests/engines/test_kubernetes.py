@@ -9,7 +9,7 @@ import sys
 import engines
 import pytest
 import support
-from common import examples
+from lab import examples
 from pods import container_environment, documents, plain_pods
 
 HERE = engines.FOLDER / "Kubernetes"

@@ -12,7 +12,7 @@ import engines
 import psutil
 import pytest
 import support
-from common import examples
+from lab import examples
 
 HERE = engines.FOLDER / "Ray"
 LAUNCH = HERE / "ray_launch.py"

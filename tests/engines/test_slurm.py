@@ -13,7 +13,7 @@ import sys
 import engines
 import pytest
 import support
-from common import examples
+from lab import examples
 
 HERE = engines.FOLDER / "Slurm"
 LAUNCH, VIRTUAL = HERE / "slurm_launch.py", HERE / "virtual_slurm.py"

@@ -11,7 +11,7 @@ import engines
 import psutil
 import pytest
 import support
-from common import examples
+from lab import examples
 
 HERE = engines.FOLDER / "Spark-Cluster"
 LAUNCH, STANDALONE, KILLS = HERE / "spark_launch.py", HERE / "standalone.py", HERE / "kills.py"

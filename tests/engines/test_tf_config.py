@@ -15,7 +15,7 @@ import types
 import engines
 import pytest
 import support
-from common import examples
+from lab import examples
 
 SCRIPT = """
 import json, os, socket

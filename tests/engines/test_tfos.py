@@ -8,7 +8,7 @@ import interleaved
 import problem
 import pytest
 import support
-from common import examples
+from lab import examples
 
 FOLDER = engines.FOLDER / "TensorFlowOnSpark"
 WITHOUT_PYSPARK = (

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 import support
-from common import examples
+from lab import examples
 from test_ssh import PATH, Hosts
 
 PAGE = support.ROOT / "docs" / "your-cluster.md"

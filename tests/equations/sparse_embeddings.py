@@ -2,7 +2,7 @@
 pushes the rows that a mini-batch needs, and the reference all of them, most of which are zero."""
 
 import problem
-from common.references import HogWild
+from lab.references import HogWild
 
 
 class Rows(HogWild):

@@ -19,7 +19,7 @@ import numpy as np
 import problem
 import pytest
 import support
-from common import examples
+from lab import examples
 
 ASYNCHRONOUS = [
     script

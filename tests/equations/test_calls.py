@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import support
-from common import examples
+from lab import examples
 
 SCRIPTS = [  # those with sessions: a ps with functions has no graph in which to count messages
     path

@@ -10,7 +10,7 @@ import problem
 import pytest
 import ringed
 import support
-from common import examples
+from lab import examples
 from test_ring import received_by_kernel
 from tfrun import errors
 from tfrun.commands import export

@@ -8,7 +8,7 @@ import pytest
 import support
 import test_equations
 import test_synchronous
-from common import examples, references
+from lab import examples, references
 
 COMPARE = examples.load(examples.ROOT / "Measurements" / "Compare" / "compare.py")
 

@@ -8,7 +8,7 @@ import problem
 import pytest
 import ringed
 import support
-from common import examples
+from lab import examples
 
 SCRIPT = examples.main_script("Further-Algorithms/D-PSGD")
 EQUATION = equations.of(SCRIPT)

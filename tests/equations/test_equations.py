@@ -7,7 +7,7 @@ A script my_algorithm.py, in whatever folder, has a file tests/equations/my_algo
 its name. hogwild.py is a model of one, and aeamsgd.py with VARIABLES. Such a file imports
 nothing of the script, and has:
 
-REFERENCE   the equation in NumPy: a class as those of common/references.py, or one of them. Derive
+REFERENCE   the equation in NumPy: a class as those of lab/references.py, or one of them. Derive
             it from HogWild and write `update`, or from Synchronous and write `move`.
 FLAGS       {"local_steps": 4}: the flags of the script, and keyword arguments of the reference.
             Without them a script has problem.command_line({}). None: the script lacks that flag.
@@ -44,7 +44,7 @@ import interleaved
 import numpy as np
 import pytest
 import support
-from common import examples, references
+from lab import examples, references
 from problem import BATCH, LR, command_line, digits_like, draw
 
 SCRIPTS = equations.compared(equations.INTERLEAVED)

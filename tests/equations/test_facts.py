@@ -18,7 +18,7 @@ import numpy as np
 import problem
 import pytest
 import support
-from common import examples
+from lab import examples
 from problem import BATCH
 from tfrun.launch import cluster
 

@@ -16,7 +16,7 @@ import interleaved
 import numpy as np
 import pytest
 import support
-from common import examples, references
+from lab import examples, references
 from problem import BATCH, LR, SMOOTH, command_line, gradient_on_digits
 from tfrun.launch import cluster
 

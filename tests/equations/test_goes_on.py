@@ -18,7 +18,7 @@ import numpy as np
 import problem
 import pytest
 import support
-from common import examples
+from lab import examples
 from tfrun.runs.data import RunData
 
 SESSIONS = "From-TensorFlow-1/HogWild-Sessions"

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import ringed
 import support
-from common import examples
+from lab import examples
 from tfrun import errors
 from tfrun.commands import export
 

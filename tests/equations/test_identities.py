@@ -11,7 +11,7 @@ import numpy as np
 import problem
 import pytest
 import support
-from common import examples, references
+from lab import examples, references
 
 DYNSGD = examples.main_script("DynSGD")
 HOGWILD = examples.main_script("From-TensorFlow-1/HogWild-Sessions")

@@ -16,12 +16,11 @@ import interleaved
 import numpy as np
 import problem
 import pytest
-import regions
 import ringed
 import support
 import test_model_parallelism
 import test_sharded
-from common import examples
+from lab import examples, regions
 from problem import BATCH, LR, SEED, command_line
 
 WEIGHTED = support.ROOT / "tests" / "problems" / "weighted.py"

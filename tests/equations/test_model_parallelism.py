@@ -20,7 +20,7 @@ import problem
 import psutil
 import pytest
 import support
-from common import examples
+from lab import examples
 from tfrun import errors
 from tfrun.launch import cluster
 

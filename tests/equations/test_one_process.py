@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import support
 import tensorflow as tf
-from common import examples, references
+from lab import examples, references
 from problem import BATCH, LR, SEED, command_line, digits_like, gradient_on_digits
 from tfrun.commands import export
 from tfrun.runs.data import RunData

@@ -5,7 +5,7 @@ import ast
 import equations
 import pytest
 import support
-from common import examples
+from lab import examples
 
 SCRIPTS = examples.scripts()
 IMPORTS = {"numpy", "problem", "common.references"}  # what a reference may need

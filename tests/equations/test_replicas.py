@@ -13,7 +13,7 @@ import equations
 import numpy as np
 import pytest
 import support
-from common import examples
+from lab import examples
 
 one_step = examples.load(examples.main_script("Measurements/One-Step"))
 TOWERS = examples.main_script("Multiple-GPUs-Single-Machine")

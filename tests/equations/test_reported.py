@@ -14,7 +14,7 @@ import interleaved
 import numpy as np
 import pytest
 import support
-from common import examples, references
+from lab import examples, references
 from problem import BATCH, SEED, command_line, draw
 from support import SHAPES
 from tfrun.commands import export

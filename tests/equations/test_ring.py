@@ -18,7 +18,7 @@ import pytest
 import recovery
 import ringed
 import support
-from common import examples
+from lab import examples
 from tfrun import errors
 from tfrun.commands import export
 

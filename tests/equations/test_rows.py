@@ -15,7 +15,7 @@ import problem
 import pytest
 import ringed
 import support
-from common import examples
+from lab import examples
 from problem import BATCH, SEED, command_line
 from test_loss_and_gradient import HOROVOD, TOWERS, last_rank, loaded
 from test_ring import received_by_kernel

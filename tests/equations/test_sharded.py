@@ -14,7 +14,7 @@ import problem
 import pytest
 import ringed
 import support
-from common import examples
+from lab import examples
 from tfrun.commands import export
 
 SCRIPT = examples.main_script("Further-Algorithms/Sharded-Training")

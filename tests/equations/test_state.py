@@ -15,10 +15,9 @@ import interleaved
 import numpy as np
 import problem
 import pytest
-import regions
 import small
 import support
-from common import examples, references
+from lab import examples, references, regions
 from problem import BATCH, SEED, command_line
 from tfrun.commands import export
 from tfrun.runs import summary

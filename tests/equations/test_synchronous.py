@@ -13,7 +13,7 @@ import numpy as np
 import problem
 import pytest
 import support
-from common import examples, references
+from lab import examples, references
 from tfrun.runs import summary
 from tfrun.runs.data import RunData
 

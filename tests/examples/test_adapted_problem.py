@@ -9,7 +9,7 @@ import pytest
 import support
 import tensorflow as tf
 from tfrun import problems
-from common import examples
+from lab import examples
 
 SCRIPT = examples.main_script("Non-Distributed-Setup")
 X = np.random.RandomState(0).rand(48, 6).astype("float32")

@@ -10,8 +10,8 @@ import problem
 import pytest
 import small
 import support
-from common import examples
-from common.references import perceptron
+from lab import examples
+from lab.references import perceptron
 from problem import digits_like, draw
 from tfrun.commands import export
 from tfrun.launch import cluster

@@ -13,7 +13,7 @@ import numpy as np
 import psutil
 import pytest
 import support
-from common import examples
+from lab import examples
 from tfrun.launch import cluster
 
 PS_SCRIPTS = support.ps_scripts()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import small
 import support
-from common import examples
+from lab import examples
 from problem import BATCH, LR, SEED, digits_like, gradient_on_digits
 from tfrun import errors
 from tfrun.commands import export

@@ -4,7 +4,7 @@ import in_process
 import problem
 import pytest
 import support
-from common import examples
+from lab import examples
 from tfrun.runs.data import RunData
 
 BOUNDED = "Further-Algorithms/Bounded-Staleness/bounded_staleness.py"

@@ -8,7 +8,7 @@ import subprocess
 import numpy as np
 import pytest
 import support
-from common import examples
+from lab import examples
 from tfrun.runs.data import RunData
 
 LAUNCHERS = support.launchers()

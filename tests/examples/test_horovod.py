@@ -15,7 +15,7 @@ import plugging
 import problem
 import pytest
 import support
-from common import examples, references
+from lab import examples, references
 from recovery import checkpoint
 from small import TFRUN
 from tfrun import errors

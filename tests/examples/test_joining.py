@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import support
-from common import examples
+from lab import examples
 
 HOGWILD = examples.main_script("HogWild")
 STEPS = 3000

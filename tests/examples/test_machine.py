@@ -10,9 +10,8 @@ import types
 
 import numpy as np
 import pytest
-import regions
 import support
-from common import examples
+from lab import examples, regions
 from tfrun.runs import run_directory
 
 SCRIPTS = examples.scripts()
@@ -107,10 +106,9 @@ HEAVY = {"keras", "tensorflow", "horovod", "numpy"}
 
 # Each form of evaluation() stands in one region; the model's outputs do not show that w is NaN.
 FINITE = """
-import sys, types
-sys.path.insert(0, "tools")
-import numpy as np, tensorflow as tf2, regions
-from common import examples
+import types
+import numpy as np, tensorflow as tf2
+from lab import examples, regions
 
 class Model:
     trainable_variables = [types.SimpleNamespace(shape=(3,))]
@@ -200,6 +198,6 @@ def test_one_core_is_enough(folder, tmp_path):
 @pytest.mark.long
 def test_one_core_is_enough_for_the_notebook(tmp_path):
     """The servers of TF2-Strategies, as its cells start them. Catches the same there."""
-    command = [sys.executable, "tools/notebooks.py", "--run", "--seconds", "150"]
+    command = [sys.executable, "lab/notebooks.py", "--run", "--seconds", "150"]
     done = on_one_core(support.finished, *command, "TF2-Strategies", seconds=240)
     assert done.returncode == 0, done.stdout + done.stderr

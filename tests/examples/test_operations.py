@@ -12,7 +12,7 @@ import types
 import numpy as np
 import pytest
 import support
-from common import examples
+from lab import examples
 from problem import digits_like
 from tfrun.commands import evaluate
 from tfrun.runs.data import RunData

@@ -14,10 +14,9 @@ from unittest import mock
 import numpy as np
 import pytest
 import recovery
-import regions
 import support
 import tensorflow as tf
-from common import examples
+from lab import examples, regions
 from plugging import PROBLEMS, compare_export, file_of, flags_of, forget, plug
 from tfrun import errors
 from tfrun.commands import export
@@ -129,7 +128,7 @@ def test_another_problem(script, problem, quick, trained, tmp_path):
 
 
 def test_a_region_can_be_replaced_by_hand(tmp_path):
-    """tools/regions.py puts a problem file into a copy of a script, and changes nothing else."""
+    """lab/regions.py puts a problem file into a copy of a script, and changes nothing else."""
     script, path = examples.main_script("HogWild"), tmp_path / "mine.py"
     shutil.copy(script, path)
     regions.fix(file_of("convolution"), path)

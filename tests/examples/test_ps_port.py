@@ -8,7 +8,7 @@ import sys
 
 import psutil
 import support
-from common import examples
+from lab import examples
 
 HOGWILD = examples.main_script("HogWild")
 STEPS = 2000

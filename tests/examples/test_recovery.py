@@ -13,7 +13,7 @@ import time
 import equations
 import pytest
 import support
-from common import examples
+from lab import examples
 from recovery import LAUNCHER, STEPS, begin, check_the_end, checkpoint
 from tfrun.launch import cluster
 from tfrun.runs import summary

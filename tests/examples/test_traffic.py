@@ -4,7 +4,7 @@ import json
 
 import pytest
 import support
-from common import examples
+from lab import examples
 
 # In a process of its own, which moves into a network that nobody else uses. Each script runs twice;
 # the difference is what a push costs, without what start and end cost.

@@ -12,7 +12,7 @@ import time
 
 import pytest
 import support
-from common import examples
+from lab import examples
 from packaging.requirements import Requirement
 
 BROKEN = "there-is-no-such-package==1.0 --hash=sha256:%s\n" % ("0" * 64)
@@ -22,9 +22,9 @@ BROKEN = "there-is-no-such-package==1.0 --hash=sha256:%s\n" % ("0" * 64)
 def project(tmp_path):
     """A folder with a space in its name, with activate.sh, its helper, and an empty lock file."""
     root = tmp_path / "a project"
-    (root / "tools").mkdir(parents=True)
+    (root / "lab").mkdir(parents=True)
     shutil.copy(support.ROOT / "activate.sh", root)
-    shutil.copy(support.ROOT / "tools" / "environment.py", root / "tools")
+    shutil.copy(support.ROOT / "lab" / "environment.py", root / "lab")
     (root / "requirements.lock").write_text("# nothing\n")
     return root
 
@@ -130,7 +130,7 @@ def test_progress_goes_on_to_the_last_package(project, capsys):
     (venv / "bin").mkdir(parents=True)
     (venv / "bin" / "python").write_text(PIP)
     (venv / "bin" / "python").chmod(0o755)
-    examples.load(support.ROOT / "tools" / "environment.py").install(venv, lock)
+    examples.load(support.ROOT / "lab" / "environment.py").install(venv, lock)
     assert capsys.readouterr().err.splitlines() == [
         "fetching package 2 of 3: one-1.0-py3-none-any.whl",
         "fetching package 3 of 3: two==2.0",

@@ -14,7 +14,7 @@ import time
 import numpy as np
 import pytest
 import support
-from common import examples
+from lab import examples
 from tfrun import errors
 
 SINGLE = support.ROOT / "Non-Distributed-Setup" / "non_distributed_setup.py"

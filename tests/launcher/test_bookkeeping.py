@@ -20,7 +20,7 @@ import made_run
 import numpy as np
 import pytest
 import support
-from common import drivers, examples
+from lab import drivers, examples
 from test_measurements import MEASUREMENTS
 
 TESTS = ["test_loss", "test_accuracy"]

@@ -11,7 +11,7 @@ import numpy as np
 import psutil
 import pytest
 import support
-from common import examples
+from lab import examples
 from tfrun.commands import common, job, logs, monitor, status, trace
 from tfrun.commands import curves as curves_command
 from tfrun.launch import cluster, resources, supervisor

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 import support
-from common import examples
+from lab import examples
 from small import TFRUN, run, write
 from tfrun import errors, known_errors
 

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 import support
-from common import examples
+from lab import examples
 from tfrun.commands import evaluate, export
 from tfrun.runs import metrics_csv
 from tfrun.runs.data import RunData

@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 import support
-from common import examples
+from lab import examples
 from tfrun.runs import metrics_csv
 
 LAUNCHERS = [

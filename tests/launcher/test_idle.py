@@ -6,7 +6,7 @@ import time
 
 import pytest
 import support
-from common import idle
+from lab import idle
 
 # It works for a while, and so does its child, each a little longer than the test asks for, because
 # the system counts in hundredths of a second, and rounds each number down.

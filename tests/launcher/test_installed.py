@@ -8,7 +8,7 @@ import zipfile
 
 import pytest
 import support
-from common import examples
+from lab import examples
 from packaging.requirements import Requirement
 
 NAME = "distributed-tensorflow-reference"

@@ -16,7 +16,7 @@ import made_run
 import numpy as np
 import pytest
 import support
-from common import drivers, examples
+from lab import drivers, examples
 from rich.console import Console
 
 MEASUREMENTS = support.ROOT / "Measurements"
@@ -181,7 +181,7 @@ def test_a_peer_is_compared_in_its_fastest_form():
 
 # What all share ----------------------------------------------------------------------------------
 
-SHARED = "common/drivers.py"
+SHARED = "lab/drivers.py"
 
 
 @check
@@ -1122,13 +1122,13 @@ MISTAKES["the_rates_of_spark", "(rate|spread|table)", RATES] = {
 @check
 def check_what_a_page_says_of_runs(load, tmp_path):
     """Medians of an even number; the sample and the pictures are those of the seed 0."""
-    module = load("common/pages.py")
+    module = load("lab/pages.py")
     same("spread", module.spread([4, 1, 2, 9]), "3.0 (1.0 to 9.0)")
     reported = {"x": ("words", "%.1f", 100), "y": ("others", "%d", 1)}
     runs = [{"x": x, "y": 1} for x in (0.4, 0.1, 0.2)] + [{"x": 0.9}]
     rows = [("words", "30.0", "10.0 to 90.0"), ("others", "1", "1 to 1")]
     same("medians", module.medians(runs, reported), rows)
-    module = load("tools/results.py")
+    module = load("lab/results.py")
     kept, seeds = [], []
 
     def run(command, folder, **_):
@@ -1150,7 +1150,7 @@ def check_what_a_page_says_of_runs(load, tmp_path):
     same("sample", shown, ["[tfrun] a", *lines[:2], "...", lines[-1], "[tfrun] .../runs/X/<time>"])
 
 
-MISTAKES["what_a_page_says_of_runs", "(spread|medians|runs|sample)", "tools/results.py"] = {
+MISTAKES["what_a_page_says_of_runs", "(spread|medians|runs|sample)", "lab/results.py"] = {
     "the last run's sample": [
         ("            if seed == 0:\n", "            if seed == repeats - 1:\n")
     ],
@@ -1161,7 +1161,7 @@ MISTAKES["what_a_page_says_of_runs", "(spread|medians|runs|sample)", "tools/resu
         )
     ],
 }
-MISTAKES["what_a_page_says_of_runs", "(spread|medians|runs|sample)", "common/pages.py"] = {
+MISTAKES["what_a_page_says_of_runs", "(spread|medians|runs|sample)", "lab/pages.py"] = {
     "the lower middle": [
         ("(statistics.median(values), min", "(statistics.median_low(values), min")
     ],

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 import support
 from tfrun import problems
-from common import examples
+from lab import examples
 from small import TFRUN
 
 HOGWILD = examples.main_script("HogWild")

@@ -11,7 +11,7 @@ import types
 
 import numpy as np
 import pytest
-from common import delays, drivers, examples, references
+from lab import delays, drivers, examples, references
 from test_measurements import MEASUREMENTS, both_tests, cells, checks, figures, load, points, same
 
 DRIVER, THEORY = "Same-Staleness", "Measurements/Same-Staleness/theory.py"

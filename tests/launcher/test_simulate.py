@@ -18,7 +18,7 @@ import made_run
 import numpy as np
 import pytest
 import support
-from common import delays
+from lab import delays
 from test_measurements import checks
 from tfrun.commands.plan import command
 from tfrun.simulate import cost, laws, learn, plan, schemes

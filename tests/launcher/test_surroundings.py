@@ -12,7 +12,7 @@ import sys
 
 import pytest
 import support
-from common import examples
+from lab import examples
 from small import TFRUN, run, start, write
 from tfrun import errors
 from tfrun.launch import task

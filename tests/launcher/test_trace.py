@@ -7,7 +7,7 @@ import subprocess
 import made_run
 import pytest
 import support
-from common import examples
+from lab import examples
 from matplotlib import image
 from small import TFRUN
 from tfrun.pictures import timeline

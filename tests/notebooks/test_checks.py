@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 
-import notebooks
+from lab import notebooks
 import pytest
 import support
 

@@ -15,7 +15,7 @@ import sys
 import time
 
 import nbformat
-import notebooks
+from lab import notebooks
 import numpy as np
 import pytest
 import support
@@ -231,8 +231,8 @@ def test_run_sh_names_the_cell_that_failed(tmp_path):
     """Basics-Tutorial/run.sh --execute on a notebook that runs and one that fails."""
     folder = tmp_path / "a project" / "Basics-Tutorial"
     folder.mkdir(parents=True)
-    (folder.parent / "tools").mkdir()
-    shutil.copy(notebooks.__file__, folder.parent / "tools")
+    (folder.parent / "lab").mkdir()
+    shutil.copy(notebooks.__file__, folder.parent / "lab")
     shutil.copy(notebooks.ROOT / "run.sh", folder)
     shutil.copy(notebooks.ROOT / "README.md", folder)
     activate = 'export PATH="%s:$PATH"\n' % os.path.dirname(sys.executable)

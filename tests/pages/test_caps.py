@@ -4,8 +4,7 @@ import re
 
 import pytest
 import support
-import wordcount
-from common import examples, reading_order
+from lab import examples, reading_order, wordcount
 
 SCRIPTS = examples.scripts()
 ALL = "all pages"

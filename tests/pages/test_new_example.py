@@ -5,11 +5,9 @@ import re
 import shutil
 import sys
 
-import new_example
 import pytest
-import readmes
 import support
-from common import examples
+from lab import examples, new_example, readmes
 
 FEW = ["Non-Distributed-Setup", "Distributed-Setup", "HogWild"]
 NEW = "Further-Algorithms/Delay-Compensation"
@@ -18,10 +16,10 @@ SCRIPT = f"{NEW}/delay_compensation.py"
 
 @pytest.fixture(scope="module")
 def few_examples(tmp_path_factory):
-    """A clone with the tools and three examples, which a contributor may spoil."""
+    """A clone with the laboratory and three examples, which a contributor may spoil."""
     root = tmp_path_factory.mktemp("clone")
     patterns = ["*.py", "*.sh", "*.md", "*.txt", "*.json"]
-    copied = (*FEW, "tools", "tfrun", "common", "Measurements")
+    copied = (*FEW, "lab", "tfrun", "Measurements")
     for path in sum((examples.tracked(pattern) for pattern in patterns), []):
         name = path.relative_to(support.ROOT)
         if name.parts[0] in copied:
@@ -45,7 +43,7 @@ def few_examples(tmp_path_factory):
 
 def tool(root, *words):
     """Runs a tool in such a clone; returns (the exit code, all that it printed)."""
-    command, env = [sys.executable, root / "tools" / words[0]], {**os.environ, "PYTHONPATH": root}
+    command, env = [sys.executable, root / "lab" / words[0]], {**os.environ, "PYTHONPATH": root}
     done = support.finished(*command, *words[1:], cwd=root, env=env)
     return done.returncode, done.stdout + done.stderr
 

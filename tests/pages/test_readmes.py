@@ -9,19 +9,14 @@ import shutil
 import statistics
 import sys
 
-import diagrams
 import engines
 import equations
 import made_run
-import new_example
-import picture_marks
 import pytest
-import readmes
-import results
 import support
 import tfrun
 import yaml
-from common import examples, reading_order
+from lab import diagrams, examples, new_example, picture_marks, reading_order, readmes, results
 from PIL import Image
 
 
@@ -29,7 +24,7 @@ def test_generated_parts_are_up_to_date():
     parts = 0
     for path in readmes.files():
         parts += len(readmes.PART.findall(path.read_text()))
-        assert readmes.updated(path) == path.read_text(), "python tools/readmes.py --fix: %s" % path
+        assert readmes.updated(path) == path.read_text(), "python lab/readmes.py --fix: %s" % path
         assert not re.search("@@[A-Z]+@@", path.read_text()), "%s is not finished" % path
         # After </details> Markdown begins again at an empty line.
         assert "</details>\n<!-- end -->\n\n" in path.read_text() + "\n" or (
@@ -43,7 +38,7 @@ def test_generated_parts_are_up_to_date():
 
 
 def test_nothing_is_left_to_write():
-    """Catches what tools/new_example.py wants to be written: on a page, in a script, in a test."""
+    """Catches what lab/new_example.py wants to be written: on a page, in a script, in a test."""
     paths = readmes.files() + examples.scripts() + examples.tracked("tests/equations/*.py")
     marked = [str(path) for path in paths if new_example.TODO in path.read_text()]
     assert not marked, "write what %s asks for in %s" % (new_example.TODO, ", ".join(marked))
@@ -66,7 +61,7 @@ def test_results_are_of_the_example_that_shows_them():
         readmes.check_provenance(readmes.read_json(path), launcher)
     measured = [readmes.words_of(launcher) for launcher, _ in files]
     missing = " ".join(name for name in readmes.measured_examples() if name not in measured)
-    assert not missing, f"no results: run python tools/results.py {missing}"
+    assert not missing, f"no results: run python lab/results.py {missing}"
     for path in examples.tracked("*_digests.json"):
         source = path.with_name(path.name.replace("_digests", ""))
         for name, runs in readmes.read_json(source).items():
@@ -86,7 +81,7 @@ def test_words_leave_a_picture_as_it_is(tmp_path):
 
 
 def test_new_results_name_their_example(monkeypatch):
-    """Of runs that are not made: what tools/results.py writes can be shown on that page only."""
+    """Of runs that are not made: what lab/results.py writes can be shown on that page only."""
 
     def run(command, folder, **_):
         (pathlib.Path(folder) / "result.json").write_text('{"versions": {}}')
@@ -150,7 +145,7 @@ def test_foreign_and_outdated_results_are_found(tmp_path):
     ]:
         script.write_text(examples.replaced(support.ROOT / "HogWild" / "hogwild.py", [(old, new)]))
         if outdated:
-            with pytest.raises(examples.ToolError, match="outdated.*python tools/results.py"):
+            with pytest.raises(examples.ToolError, match="outdated.*python lab/results.py"):
                 readmes.check_provenance(found, launcher)
         else:
             readmes.check_provenance(found, launcher)
@@ -239,13 +234,13 @@ def anchors(page):
 def test_diagrams_are_up_to_date():
     """Catches a picture that was changed by hand, or by code that drew it otherwise then."""
     for name, draw in diagrams.DRAWN.items():
-        assert (diagrams.FIGURES / name).read_text() == draw(), "python tools/diagrams.py --fix"
+        assert (diagrams.FIGURES / name).read_text() == draw(), "python lab/diagrams.py --fix"
 
 
 def test_pictures_are_of_todays_code_and_results():
     """Catches a PNG file that other code drew, or that shows other results than the committed."""
     marks = picture_marks.today()
-    assert picture_marks.noted() == marks, "see tools/picture_marks.py"
+    assert picture_marks.noted() == marks, "see lab/picture_marks.py"
     pictures = {}
     for path, (picture, _) in marks.items():
         assert picture not in pictures, f"{path} is a copy of {pictures[picture]}"
@@ -324,7 +319,7 @@ def test_samples_are_of_the_first_run():
 
 
 def test_facts_of_a_run(tmp_path):
-    """What tools/results.py takes from a run: medians over all pushes, and mean bytes."""
+    """What lab/results.py takes from a run: medians over all pushes, and mean bytes."""
     for worker, rows in enumerate((((1, 10, 0.5), (2, 30, 0.1)), ((3, 80, 0.2),))):
         lines = [
             made_run.push(step, step, bytes=size, wait_seconds=wait) for step, size, wait in rows
@@ -460,8 +455,8 @@ def test_commands_exist():
                 )
                 words = shlex.split(found[2], comments=True)
                 texts = [script.read_text(), '"--help"']
-                if re.search(r"from common import .*\bdrivers\b", texts[0]):
-                    texts.append((support.ROOT / "common" / "drivers.py").read_text())
+                if re.search(r"from lab import .*\bdrivers\b", texts[0]):
+                    texts.append((support.ROOT / "lab" / "drivers.py").read_text())
                 if path.parent.name in ("Spark-Cluster", "Ray"):  # run.sh starts any script
                     own = [*launcher.parent.glob("*.py"), launcher.parents[1] / "launching.py"]
                     texts += [each.read_text() for each in own]

@@ -6,9 +6,8 @@ import re
 
 import equations
 import pytest
-import regions
 import support
-from common import examples
+from lab import examples, regions
 
 SCRIPTS = examples.scripts()
 ALGORITHM_LINES = 60

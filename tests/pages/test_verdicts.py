@@ -5,7 +5,7 @@ import re
 
 import pytest
 import support
-from common import examples
+from lab import examples
 
 COMPARE = support.ROOT / "Measurements" / "Compare"
 # Where a sentence that compares two rows needs a mark: the sections about what was found.

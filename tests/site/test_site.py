@@ -8,7 +8,7 @@ import urllib.parse
 
 import pytest
 import support
-from common import examples
+from lab import examples
 
 pytestmark = [pytest.mark.long, pytest.mark.needs("chromium")]
 COMPARE, SITE = support.ROOT / "Measurements" / "Compare", support.ROOT / "docs" / "site"

@@ -4,7 +4,7 @@ import functools
 
 import problem
 import support
-from common import examples
+from lab import examples
 
 FOLDER = support.ROOT / "tests" / "equations"
 # The kinds of script that test_equations.py compares, and those of test_synchronous.py.

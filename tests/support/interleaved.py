@@ -19,7 +19,7 @@ import equations
 import numpy as np
 import problem
 import pytest
-from common import examples
+from lab import examples
 from tfrun.launch import cluster
 
 PS, WORKERS = 3, 3

@@ -3,7 +3,7 @@
 import functools
 
 import numpy as np
-from common import examples, references
+from lab import examples, references
 
 LR, BATCH, SEED = 0.3, 8, 5
 SPARSE = examples.main_script("Sparse-Embeddings")

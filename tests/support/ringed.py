@@ -11,7 +11,7 @@ import interleaved
 import numpy as np
 import problem
 import pytest
-from common import examples
+from lab import examples
 from tfrun import errors
 from tfrun.launch import cluster
 

@@ -21,7 +21,7 @@ import numpy as np
 import psutil
 import pytest
 import stand_in
-from common.examples import ROOT, kind_of, replaced, scripts, tracked
+from lab.examples import ROOT, kind_of, replaced, scripts, tracked
 from tfrun.launch import cluster
 
 SHAPES = [(64, 128), (128,), (128, 64), (64,), (64, 10), (10,)]  # of the variables for digits

@@ -1,0 +1,1 @@
+"""What this repository does with its examples: it tests, measures, draws and describes them."""

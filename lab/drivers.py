@@ -1,0 +1,325 @@
+"""What the measurements share: each of their scripts runs examples by their own `bash run.sh`."""
+
+import argparse
+import contextlib
+import datetime
+import functools
+import hashlib
+import json
+import os
+import pathlib
+import platform
+import re
+import signal
+import statistics
+import subprocess
+import sys
+
+import psutil
+from lab import idle
+from lab.examples import example_digest, main_script
+from rich import box
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from tfrun.launch.task import end_with_parent
+
+ENVIRONMENT = dict(os.environ)  # what the examples get, whatever a measurement sets for itself
+OTHERS = "others"  # in a file of what was measured: what they used during each measurement
+TARGET = 0.97  # a test accuracy
+# In a new process: it gets SIGTERM when its parent dies. A launcher then stops its tasks.
+end_with_us = functools.partial(end_with_parent, signal.SIGTERM)
+FAMILIES = ["#1f77b4", "#d95f02", "#2a9d5c", "#8c564b"]  # a colour for cases of one kind
+
+
+def positive(kind):
+    """Returns a type of flag: a number of that kind above zero."""
+
+    def parse(text):
+        if not 0 < kind(text) < float("inf"):
+            raise argparse.ArgumentTypeError(f"must be above 0, is {text}")
+        return kind(text)
+
+    parse.__name__ = kind.__name__
+    return parse
+
+
+class Parser(argparse.ArgumentParser):
+    """Parses the flags of a script, whose help begins with the script's docstring."""
+
+    def __init__(self, description):
+        form = argparse.RawDescriptionHelpFormatter
+        super().__init__(description=description, allow_abbrev=False, formatter_class=form)
+
+    def number(self, flag, default, words, kind=int, **more):
+        """Adds a flag that takes a number above zero; `words` are its help."""
+        words += " (%(default)s)"
+        self.add_argument(flag, type=positive(kind), default=default, help=words, **more)
+
+    def redraw(self, script):
+        """Adds what report() takes: --redraw, a file of results to draw, and --anyway.
+
+        A bare --redraw draws the committed results of this script.
+        """
+        words = "measure although other processes use the machine, and say so"
+        self.add_argument("--anyway", action="store_true", help=words)
+        self.add_argument(
+            "--redraw",
+            nargs="?",
+            type=pathlib.Path,
+            const=pathlib.Path(script).resolve().parent / "results.json",
+            metavar="RESULTS",
+            help="measure nothing: draw this file's picture again (results.json beside the script)",
+        )
+
+    def full(self, words):
+        """Adds what sitting() takes: --full, of which `words` are the help, and --repeats."""
+        self.number("--repeats", 3, "runs of each case, where --full stands")
+        self.add_argument("--full", action="store_true", help=words)
+
+    def only(self, cases, quick=()):
+        """Adds --only, and reads the flags.
+
+        Returns (the flags, the cases whose names have the text of --only). quick: those that are
+        chosen where neither --only nor --full stands.
+        """
+        words = "those with this in their names"
+        self.add_argument("--only", default="", metavar="TEXT", help=words)
+        flags = self.parse_args()
+        chosen = [case for case in cases if flags.only in case[0]]
+        if not chosen:
+            self.error("--only must be in one of: " + "; ".join(case[0] for case in cases))
+        if quick and not (flags.full or flags.only):
+            chosen = [case for case in cases if case[0] in quick]
+        return flags, chosen
+
+
+def leave_digests(examples, directory):
+    """Writes results_digests.json: which script of each example was measured."""
+    digests = {name: example_digest(main_script(name)) for name in sorted(set(examples))}
+    (directory / "results_digests.json").write_text(json.dumps(digests, indent=1) + "\n")
+
+
+def by_turns(console, cases, repeats, measure, kept=None, tries=1):
+    """Measures cases, tuples that begin with a name, so that a slow minute meets all of them.
+
+    Returns {name: [measure(case, repeat) of each repeat]}. kept: a file with what an earlier
+    sitting has measured, which is not measured again; it grows with each measurement. tries: how
+    often a case is measured at most while other processes use the machine.
+    """
+    known = json.loads(kept.read_text()) if kept and kept.exists() else {}
+    results = {name: known.get(name, []) for name, *_ in cases}
+    shares = known.setdefault(OTHERS, {})
+    plan = [(repeat, case) for repeat in range(repeats) for case in cases]
+    for repeat, case in track(plan, "measuring", console=console, disable=not console.is_terminal):
+        if len(results[case[0]]) > repeat:
+            continue
+        for _ in range(tries):
+            others = idle.Others()
+            found, share = measure(case, repeat), others.share()
+            if share < idle.MOST:
+                break
+        results[case[0]].append(found)
+        shares.setdefault(case[0], []).append(share)
+        if kept:
+            kept.write_text(json.dumps(known | results))
+    return results
+
+
+def others_of(kept, begins=("",)):
+    """Returns the largest share of a core that others used during a measurement in this file.
+
+    begins: with one of these begin the names of the cases that count.
+    """
+    shares = json.loads(kept.read_text())[OTHERS]
+    names = [name for name in shares if name.startswith(tuple(begins))]
+    return max((share for name in names for share in shares[name]), default=0)
+
+
+def sitting(console, directory, flags, cases, measure, words):
+    """Measures cases by turns, or those that an earlier sitting has left.
+
+    flags: those of Parser.full() and redraw(). Returns what report() takes; `words` say what was
+    measured.
+    """
+    kept, repeats = directory / "measured.json", flags.repeats if flags.full else 1
+    results = by_turns(console, cases, repeats, measure, kept, 1 if flags.anyway else 3)
+    return results, f"{words}; median (range) of {repeats}; {setting()}", others_of(kept)
+
+
+def plain_table(*columns):
+    """Returns a rich table without lines between its columns, for one with many rows."""
+    return Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False)
+
+
+def spread(values, form):
+    """Returns the median of values and their range in words, of those that are not None."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return ""
+    middle = statistics.median(known)
+    return f"{form} ({form}-{form})".format(middle, min(known), max(known))
+
+
+def middle(runs, key):
+    """Returns the median of what the runs have found, of those that have; None if none has."""
+    values = [run[key] for run in runs if run[key] is not None]
+    return statistics.median(values) if values else None
+
+
+def report(script, flags, width, measure, table_of, draw):
+    """Measures, and leaves results.json, table.txt and a picture; or draws a file's picture again.
+
+    measure(console, directory) returns the results, when and where they were measured, and perhaps
+    what others used of a core meanwhile;
+    table_of(results) is their table; draw(results, path, source) draws them, which are in `source`.
+    width: the columns of a table where there is no terminal.
+    """
+    console, folder = table_console(width), pathlib.Path(script).resolve().parent
+    name = folder.name.lower()
+    if source := flags.redraw:
+        results = json.loads(source.read_text())
+        console.print(table_of(results))
+        # messages-wide.png for results-wide.json.
+        draw(results, source.with_name(re.sub("^results", name, source.stem) + ".png"), source)
+        return
+    directory = output_directory(folder.name)
+    try:
+        others = idle.wait(flags.anyway)
+    except TimeoutError as error:
+        sys.exit(f"{name}: {error}")
+    results, words, *share = measure(console, directory)
+    console.print(table_of(results))
+    console.print(f"{words}; {idle.words(*share or [others.share()])}")
+    source = directory / "results.json"
+    write_results(source, results)
+    draw(results, directory / f"{name}.png", source)
+    leave(console, directory, f"{name}.png")
+
+
+def write_results(path, results):
+    """Writes results as JSON, in which a list without other lists stands on one line."""
+    text = json.dumps(results, indent=1)
+    flat = r'\[(?:[^][{}"]|"[^][{}"]*")*\]'
+    text = re.sub(flat, lambda found: re.sub(r"\n *", " ", found[0]), text)
+    path.write_text(re.sub(r"(?<=\[) | (?=\])", "", text) + "\n")
+
+
+def subplots(height, *shape, **more):
+    """Returns a figure as wide as a page, and its axes."""
+    import matplotlib  # its threads must not be there when Fault-Tolerance enters namespaces
+    from matplotlib.figure import Figure
+
+    matplotlib.rcParams.update({"axes.spines.top": False, "axes.spines.right": False})
+    figure = Figure(figsize=(7.2, height), layout="constrained")
+    return figure, figure.subplots(*shape, **more)
+
+
+def save(figure, path, source):
+    """Saves a picture, with a digest of the results in the file `source` among its texts."""
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()[:16]
+    figure.savefig(path, dpi=140, metadata={"Drawn from": digest})
+
+
+def bars(title, label, values, colours, form, path, source):
+    """Draws a bar for each case, as long as the median of its runs: {name: runs}, {name: colour}.
+
+    A dot is a run. form: what stands beside a bar, the text of a median.
+    """
+    figure, axes = subplots(1.1 + 0.1 * sum(4 + name.count("\n") for name in values))
+    last = max(max(runs) for runs in values.values())
+    for y, (name, runs) in enumerate(values.items()):
+        middle = statistics.median(runs)
+        axes.barh(y, middle, 0.7, color=colours[name], alpha=0.75)
+        axes.plot(runs, [y] * len(runs), "k.", markersize=5)
+        axes.text(max(runs) + 0.02 * last, y, form(middle), va="center")
+    axes.set_yticks(range(len(values)), values)
+    axes.invert_yaxis()
+    axes.set_xlim(0, 1.3 * last)
+    axes.set_title(title, loc="left")
+    axes.set_xlabel(label)
+    save(figure, path, source)
+
+
+def run(command, directory, env=ENVIRONMENT, **more):
+    """Runs an example to its end in `directory`, with `more` in its environment.
+
+    Returns what it prints. When it fails this process ends with its last lines.
+    """
+    env = {**env, "OUTPUT_DIR": str(directory), **more}
+    if command[0] == "bash":  # a run.sh refuses what means nothing to it
+        text = pathlib.Path(command[1]).read_text()
+        for name in [name for name in ("WORKERS", "PS") if "${%s:-}" % name in text]:
+            env.pop(name, None)
+    done = subprocess.run(
+        [str(word) for word in command],
+        env=env,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        preexec_fn=end_with_us,
+    )
+    if done.returncode:
+        last = done.stdout.splitlines()[-10:]
+        failed = " ".join(map(str, command))
+        sys.exit("\n".join([*last, f"failed with exit code {done.returncode}: {failed}"]))
+    return done.stdout
+
+
+def tasks(directory):
+    """Returns {(job, index): its process} of all tasks that run with this OUTPUT_DIR."""
+    running = {}
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            env = process.environ()
+            if env.get("OUTPUT_DIR") == str(directory) and "TF_CONFIG" in env:
+                if process.status() != psutil.STATUS_ZOMBIE:
+                    task = json.loads(env["TF_CONFIG"])["task"]
+                    running.setdefault((task["type"], task["index"]), process)
+    return running
+
+
+def output_directory(name):
+    """The folder for what this measurement leaves: OUTPUT_DIR, or one named after the time."""
+    now = datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+    runs = pathlib.Path(os.environ.get("RUNS_DIR") or "runs")
+    directory = pathlib.Path(os.environ.get("OUTPUT_DIR") or runs / name / now)
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory
+
+
+def read_run(directory):
+    """Returns the RunData of a run."""
+    # Here, because NumPy's threads must not be there when Fault-Tolerance enters namespaces.
+    from tfrun.runs.data import RunData
+
+    return RunData.read(directory)
+
+
+def pushes(directory, task=None):
+    """Returns the pushes of a run, or of one of its tasks: dicts of numbers, in order of time."""
+    return read_run(directory).rows("pushes", task)
+
+
+def tests(directory, task=None):
+    """Returns the tests of a run, or of one of its tasks, in the same form."""
+    return read_run(directory).rows("tests", task)
+
+
+def table_console(width):
+    """Returns a console: as wide as the terminal, `width` columns where there is none."""
+    return Console(width=None if sys.stdout.isatty() else width, record=True)
+
+
+def leave(console, directory, what):
+    """Writes all that the console has shown into table.txt, which the page shows; names `what`."""
+    lines = [line.rstrip() for line in console.export_text().splitlines()]
+    (directory / "table.txt").write_text("\n".join(lines) + "\n")
+    console.print(f"{what} is in {directory}", soft_wrap=True)
+
+
+def setting(*versions):
+    """Returns when and where this was measured, as the last words of a table."""
+    today, python = str(datetime.date.today()), f"Python {platform.python_version()}"
+    return ", ".join([today, *versions, python, f"{os.cpu_count()} cores ({platform.machine()})"])

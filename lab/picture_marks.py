@@ -1,0 +1,102 @@
+"""Notes which code has drawn each picture, so that a test finds pictures of older code.
+
+    python lab/picture_marks.py               note the pictures that were drawn again
+    python lab/picture_marks.py PICTURE...    note these, too: today's code draws them the same
+
+tests/pictures.txt has a line for each PNG file: digests of the picture and of its code, its path.
+"""
+
+import hashlib
+import itertools
+import pathlib
+import sys
+
+from lab import drivers, examples
+from lab.examples import ROOT, ToolError, shown
+
+NOTES = ROOT / "tests" / "pictures.txt"
+DRIVERS = "lab/drivers.py"
+TIMELINE = [
+    "tfrun/pictures/timeline.py",
+    "tfrun/runs/activities.py",
+    "tfrun/runs/data.py",
+    "tfrun/runs/metrics_csv.py",
+]
+COMPARE = [f"Measurements/Compare/{name}.py" for name in ("drawing", "tables", "verdict")]
+COMPARE += [DRIVERS]
+SAME_STALENESS = ["Measurements/Same-Staleness/same_staleness.py", DRIVERS]
+CODE = {  # what draws a picture, by its path or name; another is drawn by the script beside it
+    "Your-Model/loss.png": ["Your-Model/generate.py"],
+    "curves.png": [
+        "tfrun/formatting.py",
+        "tfrun/pictures/curves.py",
+        *TIMELINE,
+    ],
+    "trace.png": TIMELINE,
+    **dict.fromkeys(
+        ("front.png", "seconds.png", "laws.png", "loss.png", "local-steps.png"), COMPARE
+    ),
+    **dict.fromkeys(("same-rate.png", "pauses.png"), SAME_STALENESS),
+    "loss-over-seconds.png": ["Measurements/Scale-Laboratory/scale_laboratory.py", DRIVERS],
+}
+
+
+def digest(path):
+    """Returns the first 16 hexadecimal digits of the SHA-256 of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
+def code_digest(paths):
+    """Returns the same of what these Python files do, which words do not change."""
+    lines = [examples.code_lines(path).values() for path in paths]
+    return examples.digest_of_lines(itertools.chain(*lines))
+
+
+def today():
+    """Returns {path of a picture: (digest of the picture, digest of its code)}."""
+    marks = {}
+    for picture in examples.tracked("*.png"):
+        path = picture.relative_to(ROOT).as_posix()
+        beside = picture.with_name(picture.stem.replace("-", "_") + ".py")
+        names = CODE.get(path) or CODE.get(picture.name, [beside, DRIVERS])
+        code = [ROOT / name for name in names]
+        if not all(path.is_file() for path in code):
+            raise ToolError(
+                f"{shown(picture)}: name the code that draws it in CODE in lab/picture_marks.py"
+            )
+        marks[path] = digest(picture), code_digest(code)
+    return marks
+
+
+def noted():
+    """Returns the same from the notes."""
+    marks = {}
+    for line in examples.read(NOTES).splitlines():
+        if line.count(" ") < 2:
+            raise ToolError(f"{shown(NOTES)}: remove the line `{line}`, and run this again")
+        picture, code, path = line.split(" ", 2)
+        marks[path] = picture, code
+    return marks
+
+
+def main():
+    """Writes the notes; what they say of a picture that is the same as before stays."""
+    parser = drivers.Parser(__doc__)
+    parser.add_argument("pictures", nargs="*", type=pathlib.Path, metavar="PICTURE")
+    unchanged = [shown(path) for path in parser.parse_args().pictures]
+    if unknown := examples.untracked("*.png"):
+        names = " ".join(map(shown, unknown))
+        raise ToolError(f"git does not know a picture yet: run git add {names}")
+    marks = today()
+    for path in unchanged:
+        if path not in marks:
+            raise ToolError(f"{path} is no picture that git knows: check it, or run git add {path}")
+    for path, old in noted().items():
+        if path in marks and marks[path][0] == old[0] and path not in unchanged:
+            marks[path] = old
+    lines = [f"{picture} {code} {path}\n" for path, (picture, code) in marks.items()]
+    NOTES.write_text("".join(lines))
+
+
+if __name__ == "__main__":
+    sys.exit(examples.exit_code(main))

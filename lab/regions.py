@@ -1,0 +1,167 @@
+"""Keeps the regions that example scripts share the same text, and shows what is left of a script.
+
+    python lab/regions.py                   check; exits with 1 and the differences
+    python lab/regions.py --fix SCRIPT      copy its regions into all scripts that have them
+    python lab/regions.py --fix A B         copy the regions of A into B
+    python lab/regions.py --diff A B        the difference of two scripts, regions folded
+
+A region is what stands between "# region: name" and "# endregion: name". Below the divider all text
+stands in regions, so that each ends where the next begins, or at `if __name__`.
+"""
+
+import argparse
+import difflib
+import functools
+import pathlib
+import re
+import sys
+
+from lab.examples import (
+    ALGORITHM,
+    DIVIDER,
+    ROOT,
+    ToolError,
+    exit_code,
+    folders,
+    read,
+    scripts,
+    shown,
+)
+from lab.examples import tracked
+
+# What each script has for itself, or in one form of several.
+OWN = {*ALGORITHM, "add_flags", "build", "train", "main", "Cluster", "variables", "batches"}
+MARKER = re.compile(r"^# (region|endregion): (\w+)(?: -- [^\n]*)?$")
+
+
+def split(text):
+    """[(region's name or None, its lines)]. Raises ValueError on a bad marker.
+
+    The marker of a region's begin is its first line; that of its end is behind it.
+    """
+    parts, name, below = [(None, [])], None, False
+    for number, line in enumerate(text.splitlines(), 1):
+        found = MARKER.match(line)
+        if not found and re.match(r"\s*#\s*(end)?region\b", line):
+            raise ValueError("line %d is not a marker, but looks like one: %s" % (number, line))
+        opens = found and found[1] == "region"
+        closes = found and found[1] == "endregion"
+        divides = line.startswith(DIVIDER)
+        below = below or divides
+        ends = opens or line.startswith("if __name__ ") if below else closes and name == found[2]
+        if name and ends:
+            name, blank = None, []
+            while not parts[-1][1][-1]:
+                blank.append(parts[-1][1].pop())
+            parts.append((None, blank))
+        elif closes or (name and (opens or divides)):
+            raise ValueError("line %d: %s, inside %s" % (number, line, name or "no region"))
+        if opens:
+            name = found[2]
+            parts.append((name, []))
+        parts[-1][1].append(line)
+    if name:
+        raise ValueError("the region %s has no end" % name)
+    return parts
+
+
+def split_file(path):
+    """Returns the same of a script's file. Raises ToolError."""
+    try:
+        return split(read(path))
+    except ValueError as error:
+        raise ToolError(f"{shown(path)}: {error}") from None
+
+
+def regions(path):
+    """Returns {name: text} of one script. Raises ToolError where a name stands twice."""
+    made = {}
+    for name, lines in split_file(path):
+        if name in made:
+            raise ToolError(f"{shown(path)}: the region {name} stands twice; remove one")
+        if name:
+            made[name] = "\n".join(lines)
+    return made
+
+
+def folded(path):
+    """The script's lines, each region as one line and without the docstring: its own part."""
+    lines = []
+    for name, part in split_file(path):
+        lines += ["# [%s]" % name] if name else [line for line in part if not MARKER.match(line)]
+    if '"""' not in lines[1:]:
+        raise ToolError(f'{shown(path)}: end its docstring with a line """')
+    lines = lines[lines.index('"""', 1) + 1 :]
+    # An empty line counts neither beside another one nor beside a region.
+    return [
+        line
+        for before, line in zip(["", *lines], lines)
+        if line or before and not before.startswith("# [")
+    ]
+
+
+unified = functools.partial(difflib.unified_diff, lineterm="", n=1)
+
+
+def difference(a, b):
+    """The unified diff of two folded scripts, a list of lines."""
+    return list(unified(folded(a), folded(b), a.name, b.name))
+
+
+def problems(root=ROOT):
+    """(one text for each fault, the number of copies of regions that were compared)."""
+    first, found, copies, defined = {}, [], 0, {}
+    for folder in folders(root):
+        if not any(path.parent == folder for path in tracked("*.py", root)):
+            found.append("%s has a run.sh and no script" % folder)
+    for path in scripts(root):
+        try:
+            for line in folded(path):
+                if begin := re.match(r"(?:def|class) (\w+)", line):
+                    defined.setdefault(begin[1], set()).add(path)
+            for name, text in regions(path).items():
+                copies += 1
+                reference, standard = first.setdefault(name, (path, text))
+                if text != standard:
+                    parts = standard.splitlines(), text.splitlines()
+                    found.append("\n".join(unified(*parts, str(reference), str(path))))
+        except ToolError as error:
+            found.append(str(error))
+    for name, paths in defined.items():
+        if len(paths) > 1 and name not in OWN:
+            found.append("%s is in %d scripts, but in no region" % (name, len(paths)))
+    return found, copies
+
+
+def fix(source, *targets):
+    """Copies the regions of `source` into those scripts, or all, that have one of that name."""
+    standard = regions(source)
+    for path in targets or scripts():
+        lines = []
+        for name, part in split_file(path):
+            lines += standard[name].splitlines() if name in standard else part
+        path.write_text("\n".join(lines) + "\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--fix", nargs="+", type=pathlib.Path, metavar="SCRIPT")
+    parser.add_argument("--diff", nargs=2, type=pathlib.Path, metavar="SCRIPT")
+    flags = parser.parse_args()
+    if flags.fix:
+        fix(*flags.fix)
+        if flags.fix[1:]:
+            return 0
+    if flags.diff:
+        print("\n".join(difference(*flags.diff)))
+        return 0
+    found, copies = problems()
+    fine = f"{copies} copies of regions in {len(scripts())} scripts are the same"
+    print("\n\n".join(found) or fine)
+    return bool(found)
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code(main))
