@@ -52,13 +52,12 @@ def activate(root, then="python -c 'import sys; print(sys.prefix)'", **env):
     return done.returncode, done.stdout.strip(), done.stderr.splitlines()
 
 
-WHERE = "import common; print(common.__path__[0])"
+WHERE = "import lab; print(lab.__path__[0])"
 
 
 def test_first_use_second_use_and_a_new_lock(project):
     """Catches, too: another clone's modules before our own; ours not found after a move."""
-    (project / "common").mkdir()
-    (project / "common" / "__init__.py").touch()
+    (project / "lab" / "__init__.py").touch()
     code, prefix, told = activate(project)
     assert code == 0 and prefix == str(project / ".venv"), told
     assert told[0].startswith("setting up %s/.venv" % project) and told[-1].startswith("set up in")
@@ -73,11 +72,11 @@ def test_first_use_second_use_and_a_new_lock(project):
     assert code == 0 and told[-1].startswith("set up in")
     assert not (project / ".venv" / "mark").exists(), "made anew"
     ours = activate(project, f"cd /; python -c '{WHERE}'", PYTHONPATH=str(support.ROOT))
-    assert ours == (0, str(project / "common"), [])
+    assert ours == (0, str(project / "lab"), [])
     moved = project.rename(project.with_name("moved"))
     python, env = moved / ".venv" / "bin" / "python", environment(PYTHONPATH="")
     done = support.finished(python, "-c", WHERE, cwd="/", env=env)
-    assert done.stdout.strip() == str(moved / "common"), done.stderr
+    assert done.stdout.strip() == str(moved / "lab"), done.stderr
 
 
 @pytest.mark.long

@@ -290,7 +290,7 @@ def test_times_vary_as_they_are_told_to(scaling, variation):
 
 def test_a_rate_leaves_out_the_start_and_the_first_tenth():
     """Catches: the time in which workers wait for the last one, or the set-up of its graph."""
-    forked = load("common", "forked.py")
+    forked = load("lab", "forked.py")
     late = [(time, f"worker-{time % 3}") for time in range(100, 130)]
     pushes = [
         {"push_time": time, "task": task, "global_step": step}
@@ -458,7 +458,7 @@ def test_slow_network_says_how_full_a_link_is(tmp_path):
 @pytest.mark.parametrize(("code", "trained"), [(0, True), (3, None)])
 def test_a_task_that_fails_last_fails_the_run(code, trained, tmp_path, monkeypatch):
     """Catches a failure between two looks, behind which no task is left."""
-    forked = load("common", "forked.py")
+    forked = load("lab", "forked.py")
     alive = iter([True, False])
     process = mock.Mock(exitcode=code, is_alive=lambda: next(alive))
     monkeypatch.setattr(forked, "SAMPLE_SECONDS", 0)

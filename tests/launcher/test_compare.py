@@ -1103,7 +1103,7 @@ def test_a_problem_of_ones_own(monkeypatch, capsys):
     assert module.plan_of(flags) == [("regression", row) for row in task.rows]
     assert module.Measurement(path.parent, flags).target("regression", "HogWild", True)[0] == "loss"
     with pytest.raises(SystemExit):
-        parse("--problem", str(support.ROOT / "common" / "idle.py"))
+        parse("--problem", str(support.ROOT / "lab" / "idle.py"))
     assert "idle.py" in capsys.readouterr().err
     assert parse().seeds == 5 and parse("--seeds", "2").seeds == 2
 

@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 NAME = "distributed-tensorflow-reference"
 MADE = ("pyproject.toml", "README.md", "LICENSE", "tfrun")  # the wheel, of these
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-COMMON = "raise SystemExit('another package of this name')\n"
+LAB = "raise SystemExit('another package of this name')\n"
 # Leaves what the tasks of an example leave.
 TRAIN = """import json, os
 from made_run import flags, metrics, push, test
@@ -102,9 +102,9 @@ def installed(wheel, folder, how):
 
 
 def variables(folder, programs):
-    """As a user has them who knows of no clone; a package called common is theirs."""
-    (folder / "common").mkdir(exist_ok=True)
-    (folder / "common" / "__init__.py").write_text(COMMON)
+    """As a user has them who knows of no clone; a package called lab is theirs."""
+    (folder / "lab").mkdir(exist_ok=True)
+    (folder / "lab" / "__init__.py").write_text(LAB)
     kept = {name: os.environ[name] for name in ("HOME", "XDG_STATE_HOME")}
     path = f"{programs}:/usr/bin:/bin"
     return {**kept, "PATH": path, "PYTHONPATH": str(folder), "LC_ALL": "C.UTF-8"}
