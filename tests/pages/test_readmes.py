@@ -440,7 +440,9 @@ def test_commands_exist():
         for block in re.findall(r"^```\w*\n(.*?)^```$|`([^`\n]+)`", path.read_text(), re.M | re.S):
             for line in "".join(block).replace("\\\n", " ").splitlines():
                 root = os.path.relpath(support.ROOT, folder)
-                line = re.sub(r"(python) -m (\w+)", rf"\1 {root}/\2/__main__.py", line)
+                if module := re.search(r"python -m ([\w.]+)", line):
+                    path_of_module = f"{root}/{module[1].replace('.', '/')}/__main__.py"
+                    line = line.replace(f"-m {module[1]}", path_of_module)
                 found = re.match(r"(?:[A-Z_]+=\S+ )*(?:bash|python) (\S+)(.*)", line)
                 # Neither what a reader is to make, nor a program that stands in the line itself.
                 if not found or found[1].startswith(("My-Algorithm", "My-Model", "-c")):
