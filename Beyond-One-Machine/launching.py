@@ -209,5 +209,5 @@ def conclude(facts, output):
     if (output / "flags.json").exists() and (ROOT / "tfrun").is_dir():
         summary = [sys.executable, "-m", "tfrun", "summary", "--line", str(output)]
         return subprocess.run(summary, cwd=ROOT).returncode
-    print("done; everything of this run is in %s" % output)
+    print(f"done; everything of this run is in {output}")
     return 0

@@ -64,7 +64,10 @@ def measure(example, case, seed, steps):
     test, tests = example.evaluation(model, data.x_test, data.y_test), {}
     for rates in RATES:
         loss, accuracy = test(train(first, tf.constant(rates)))
-        tests["%g, %g" % rates] = {"test_loss": float(loss), "test_accuracy": float(accuracy)}
+        tests["{:g}, {:g}".format(*rates)] = {
+            "test_loss": float(loss),
+            "test_accuracy": float(accuracy),
+        }
     return tests
 
 
@@ -72,12 +75,12 @@ def table(results):
     """The test losses as a table in Markdown: median (range), and how often below the control's."""
     runs, rows = results["runs"], []
     for pair in RATES:
-        cells, name = [], "%g, %g" % pair
+        cells, name = [], "{:g}, {:g}".format(*pair)
         for case in runs.values():
             losses = [run[name]["test_loss"] for run in case]
             cell = pages.spread(losses, "%.3f").replace(" to ", "–")
             if pair not in SINGLE:
-                control = [run["%g, %g" % CONTROL]["test_loss"] for run in case]
+                control = [run["{:g}, {:g}".format(*CONTROL)]["test_loss"] for run in case]
                 cell += f" {sum(map(float.__lt__, losses, control))}/{len(case)}"
             cells.append(cell)
         rows.append((f"**{name}**" if pair == CONTROL else name, *cells))
@@ -107,7 +110,7 @@ def main():
         }
         path.write_text(json.dumps(results, indent=1) + "\n")
     pages.leave(directory / "compare_rates.txt", table(results))
-    print("compare_rates.json is in %s; cases that it has are not run again" % directory)
+    print(f"compare_rates.json is in {directory}; cases that it has are not run again")
 
 
 if __name__ == "__main__":

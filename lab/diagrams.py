@@ -33,7 +33,7 @@ def main():
             if fix:
                 path.write_text(made)
     for name in stale:
-        print("%s: docs/figures/%s" % ("written" if fix else "out of date", name))
+        print("{}: docs/figures/{}".format("written" if fix else "out of date", name))
     return bool(stale) and not fix
 
 

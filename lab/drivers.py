@@ -249,7 +249,7 @@ def run(command, directory, env=ENVIRONMENT, **more):
     env = {**env, "OUTPUT_DIR": str(directory), **more}
     if command[0] == "bash":  # a run.sh refuses what means nothing to it
         text = pathlib.Path(command[1]).read_text()
-        for name in [name for name in ("WORKERS", "PS") if "${%s:-}" % name in text]:
+        for name in [name for name in ("WORKERS", "PS") if f"${{{name}:-}}" in text]:
             env.pop(name, None)
     done = subprocess.run(
         [str(word) for word in command],

@@ -176,7 +176,7 @@ async def nothing_left(mark, kernel, name, seconds=5):
     deadline = time.monotonic() + seconds
     while left := [process for process in marked(mark) if process.pid != kernel]:
         if time.monotonic() > deadline:
-            raise Failed("%s leaves running after its last cell: %s" % (name, left))
+            raise Failed(f"{name} leaves running after its last cell: {left}")
         await asyncio.sleep(0.2)
 
 
@@ -285,7 +285,7 @@ def problems(source):
     """What is wrong with a notebook and its source, a line each."""
     notebook_path = source.with_suffix(".ipynb")
     if not notebook_path.exists():
-        return ["there is no notebook: python lab/notebooks.py --execute %s" % source.stem]
+        return [f"there is no notebook: python lab/notebooks.py --execute {source.stem}"]
     notebook, fresh = nbformat.read(notebook_path, nbformat.NO_CONVERT), made(source)
     if not source.read_text().startswith(HEADER):
         return ["the source does not begin with the header, and a cell with the title"]
@@ -314,7 +314,7 @@ def differences(notebook, fresh):
         yield "the metadata are not those that the source gives"
     counts = [cell.execution_count for cell in notebook.cells if cell.cell_type == "code"]
     if counts != list(range(1, len(counts) + 1)):
-        yield "it was not executed from top to bottom: %s" % counts
+        yield f"it was not executed from top to bottom: {counts}"
 
 
 def form(cells):
@@ -389,7 +389,7 @@ def recount():
     ]
     before = re.sub(r"\d+ h(?: \d+ min)?(?= with all exercises)", hours(sum(sums)), before)
     readme.write_text("\n### ".join([before, *parts]))
-    print("all notebooks: %s" % hours(sum(sums)))
+    print(f"all notebooks: {hours(sum(sums))}")
 
 
 def hours(total):
@@ -485,7 +485,7 @@ def chosen(names):
     found = {path.stem: path for path in sources()}
     unknown = [name for name in names if name not in found]
     if unknown:
-        sys.exit("no such notebook: %s; there are %s" % (", ".join(unknown), ", ".join(found)))
+        sys.exit("no such notebook: {}; there are {}".format(", ".join(unknown), ", ".join(found)))
     return [found[name] for name in names] if names else list(found.values())
 
 
@@ -526,7 +526,7 @@ def main():
         return recount()
     if flags.execute or flags.run:
         return run(paths, flags.execute, flags.seconds)
-    found = ["%s: %s" % (path.stem, what) for path in paths for what in problems(path)]
+    found = [f"{path.stem}: {what}" for path in paths for what in problems(path)]
     print("\n".join(found) or "%d notebooks are in order" % len(paths))
     return bool(found)
 

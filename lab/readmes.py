@@ -87,7 +87,7 @@ def title(path):
 
 def field(path, name):
     """What the docstring says after `name:`, also on indented lines below it, or an empty text."""
-    found = re.search(r"^%s: +(.+(?:\n {15}\S.*)*)$" % name, docstring(path), re.MULTILINE)
+    found = re.search(rf"^{name}: +(.+(?:\n {{15}}\S.*)*)$", docstring(path), re.MULTILINE)
     return " ".join(found[1].split()) if found else ""
 
 
@@ -608,14 +608,14 @@ def output(folder, launcher):
         line = "..." if USUAL.search(line) else line
         if lines[-1:] != ["..."] or line != "...":
             lines.append(line)
-    return "```\n%s\n```" % "\n".join(lines) if found else TO_DO
+    return "```\n{}\n```".format("\n".join(lines)) if found else TO_DO
 
 
 def excerpt(folder, launcher):
     """The lines of that output which tell of updates, and the last."""
     found = measured_runs(folder, launcher)
     lines = [line for line in found["output"] if ": update" in line or "] update" in line]
-    return "```\n%s\n```" % "\n".join([*lines[:2], "...", lines[-1], found["output"][-1]])
+    return "```\n{}\n```".format("\n".join([*lines[:2], "...", lines[-1], found["output"][-1]]))
 
 
 YOUR_MODEL = ROOT / "Your-Model"

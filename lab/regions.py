@@ -61,7 +61,7 @@ def split(text):
             parts.append((name, []))
         parts[-1][1].append(line)
     if name:
-        raise ValueError("the region %s has no end" % name)
+        raise ValueError(f"the region {name} has no end")
     return parts
 
 
@@ -88,7 +88,7 @@ def folded(path):
     """The script's lines, each region as one line and without the docstring: its own part."""
     lines = []
     for name, part in split_file(path):
-        lines += ["# [%s]" % name] if name else [line for line in part if not MARKER.match(line)]
+        lines += [f"# [{name}]"] if name else [line for line in part if not MARKER.match(line)]
     if '"""' not in lines[1:]:
         raise ToolError(f'{shown(path)}: end its docstring with a line """')
     lines = lines[lines.index('"""', 1) + 1 :]
@@ -113,7 +113,7 @@ def problems(root=ROOT):
     first, found, copies, defined = {}, [], 0, {}
     for folder in folders(root):
         if not any(path.parent == folder for path in tracked("*.py", root)):
-            found.append("%s has a run.sh and no script" % folder)
+            found.append(f"{folder} has a run.sh and no script")
     for path in scripts(root):
         try:
             for line in folded(path):

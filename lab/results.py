@@ -69,7 +69,7 @@ def facts(directory, seconds):
 
 def sample(output, directory, name):
     """The lines of a run that a page shows: the first, two reports of progress, and the last."""
-    place = ".../runs/%s/<time>" % name
+    place = f".../runs/{name}/<time>"
     lines = [line.replace(str(directory), place) for line in output.splitlines()]
     lines = [line for line in lines if re.match(r"\[\w+( \d+)?\] ", line)]
     progress = [number for number, line in enumerate(lines) if "] update " in line]
@@ -119,7 +119,7 @@ def keep_pictures(directory, launcher, page):
         tfrun = [sys.executable, ROOT / "tfrun" / "bin" / "tfrun"]
         subprocess.run([*tfrun, "trace", directory], check=True)
     for picture in ("curves.png", "trace.png"):
-        if "(%s)" % picture in page:
+        if f"({picture})" in page:
             shutil.copy(directory / picture, launcher.parent / picture)
 
 

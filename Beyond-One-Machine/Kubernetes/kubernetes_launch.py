@@ -28,7 +28,7 @@ def number(env, name, low, high):
 def value(env, name):
     """An environment variable that must not be empty."""
     if not env.get(name):
-        raise ValueError("the environment variable %s is missing" % name)
+        raise ValueError(f"the environment variable {name} is missing")
     return env[name]
 
 
@@ -38,7 +38,7 @@ def index_of_pod(env):
         return number(env, "JOB_COMPLETION_INDEX", 0, 9999)
     name = value(env, "POD_NAME")
     if not (found := re.search(r"-([0-9]+)$", name)):
-        raise ValueError("POD_NAME must end with a number, as in a StatefulSet, is %r" % name)
+        raise ValueError(f"POD_NAME must end with a number, as in a StatefulSet, is {name!r}")
     return int(found[1])
 
 
@@ -47,7 +47,7 @@ def tf_config(env):
     counts = {"ps": number(env, "PS", 0, 999), "worker": number(env, "WORKERS", 1, 9999)}
     role, index = value(env, "ROLE"), index_of_pod(env)
     if role not in counts:
-        raise ValueError("ROLE must be ps or worker, is %r" % role)
+        raise ValueError(f"ROLE must be ps or worker, is {role!r}")
     if index >= counts[role]:
         raise ValueError("this is %s %d, but there are only %d" % (role, index, counts[role]))
     suffix = "%s.%s.svc:%d" % (
@@ -76,7 +76,7 @@ def main():
             port = config["cluster"]["ps"][task["index"]].rpartition(":")[2]
             os.environ.setdefault("PS_ADDRESS", f"0.0.0.0:{port}")
     except ValueError as error:
-        print("kubernetes_launch.py: %s" % error, file=sys.stderr)
+        print(f"kubernetes_launch.py: {error}", file=sys.stderr)
         return 2  # plain.yaml does not try again after a 2
     os.environ.setdefault("grpc_proxy", "")  # or gRPC takes http_proxy between the pods
     # The script takes the place of this process, so that it gets the signals of Kubernetes.

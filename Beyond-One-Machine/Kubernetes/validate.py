@@ -28,7 +28,7 @@ def against_kubernetes(document):
         kubernetes_validate.validate(document, release, strict=True)
     except (kubernetes_validate.ValidationError, kubernetes_validate.SchemaNotFoundError) as error:
         path = ".".join(map(str, getattr(error, "path", [])))
-        raise ValueError("%s: %s" % (path, error.message)) from None
+        raise ValueError(f"{path}: {error.message}") from None
     return "the schemas of Kubernetes " + release
 
 
@@ -56,13 +56,13 @@ def compare(mine, theirs, path=""):
     if isinstance(mine, dict) and isinstance(theirs, dict):
         for name in mine:
             if name not in theirs:
-                raise ValueError("%s: there is no field %r" % (path, name))
+                raise ValueError(f"{path}: there is no field {name!r}")
             compare(mine[name], theirs[name], path + "." + name)
     elif isinstance(mine, list) and isinstance(theirs, list) and len(mine) == len(theirs):
         for number, (each, other) in enumerate(zip(mine, theirs)):
             compare(each, other, "%s.%d" % (path, number))
     elif mine != theirs:
-        raise ValueError("%s: %r becomes %r" % (path, mine, theirs))
+        raise ValueError(f"{path}: {mine!r} becomes {theirs!r}")
 
 
 def pod_templates(part, path=""):
@@ -73,7 +73,7 @@ def pod_templates(part, path=""):
     elif isinstance(part, (dict, list)):
         items = part.items() if isinstance(part, dict) else enumerate(part)
         for name, value in items:
-            found.update(pod_templates(value, "%s.%s" % (path, name)))
+            found.update(pod_templates(value, f"{path}.{name}"))
     return found
 
 
@@ -97,7 +97,7 @@ def validate(document):
         try:
             pods = ["its pods by " + against_kubernetes(pod)]
         except ValueError as error:
-            raise ValueError("%s: %s" % (path, error)) from None
+            raise ValueError(f"{path}: {error}") from None
     return " and ".join(filter(None, [models, *pods])) + ("" if models else ", nothing else")
 
 
@@ -105,12 +105,12 @@ def main():
     mistakes = 0
     for path in map(pathlib.Path, sys.argv[1:] or sorted(HERE.glob("*.yaml"))):
         for document in filter(None, yaml.safe_load_all(path.read_text())):
-            what = "%s: %s %s" % (path.name, document["kind"], document["metadata"]["name"])
+            what = "{}: {} {}".format(path.name, document["kind"], document["metadata"]["name"])
             try:
-                print("%s: valid by %s" % (what, validate(document)))
+                print(f"{what}: valid by {validate(document)}")
             except (ValueError, TypeError) as error:  # the models of Kubeflow raise both
                 mistakes += 1
-                print("%s: %s" % (what, " ".join(str(error).split())), file=sys.stderr)
+                print("{}: {}".format(what, " ".join(str(error).split())), file=sys.stderr)
     return 1 if mistakes else 0
 
 

@@ -24,7 +24,7 @@ def checked(map_fun, args_dict, logdir, direction, jobs, threads):
     if isinstance(args_dict, dict):
         for name, values in args_dict.items():
             if not isinstance(values, (list, tuple)) or not values:
-                raise BadInput("%s must be a list with a value, is %r" % (name, values))
+                raise BadInput(f"{name} must be a list with a value, is {values!r}")
         points = grid.product(args_dict) if args_dict else []
     else:
         points = args_dict if isinstance(args_dict, (list, tuple)) else [args_dict]
@@ -32,24 +32,24 @@ def checked(map_fun, args_dict, logdir, direction, jobs, threads):
         raise BadInput("the grid is empty")
     for point in points:
         if not isinstance(point, dict) or not point:
-            raise BadInput("a combination must be a mapping {name: value}, is %r" % (point,))
+            raise BadInput(f"a combination must be a mapping {{name: value}}, is {point!r}")
         for name, value in point.items():
             if not isinstance(name, str) or not isinstance(value, (str, int, float, bool)):
-                raise BadInput("%s must be a number, a text, true or false, is %r" % (name, value))
+                raise BadInput(f"{name} must be a number, a text, true or false, is {value!r}")
             if name in COLUMNS:
-                raise BadInput("no parameter may be named %s" % name)
+                raise BadInput(f"no parameter may be named {name}")
         signature = inspect.signature(map_fun)
         try:
             signature.bind(**point, **({"logdir": ""} if "logdir" in signature.parameters else {}))
         except TypeError as error:
-            raise BadInput("the function refuses %s: %s" % (grid.name_of(point), error)) from None
+            raise BadInput(f"the function refuses {grid.name_of(point)}: {error}") from None
     if len({json.dumps(point, sort_keys=True) for point in points}) < len(points):
         raise BadInput("a combination is named twice")
     if direction not in ("max", "min"):
-        raise BadInput("direction must be max or min, is %r" % (direction,))
+        raise BadInput(f"direction must be max or min, is {direction!r}")
     for name, value in (("jobs", jobs), ("threads", threads)):
         if value is not None and (type(value) is not int or value < 1):
-            raise BadInput("%s must be a whole number above 0, is %r" % (name, value))
+            raise BadInput(f"{name} must be a whole number above 0, is {value!r}")
     try:
         folder = logdir or run_directory.RunDirectory("Parallel-Experiments").path
         folder = pathlib.Path(folder).resolve()
@@ -67,7 +67,7 @@ def check_metric(results, metric):
     for result in results:
         if result["status"] == "done" and metric not in result["metrics"]:
             there = ", ".join(result["metrics"]) or "none"
-            raise BadInput("there is no metric %r; the function returns %s" % (metric, there))
+            raise BadInput(f"there is no metric {metric!r}; the function returns {there}")
 
 
 def function_of(text):
@@ -82,7 +82,7 @@ def function_of(text):
             raise TypeError("it cannot be called")
         return getattr(module, name)
     except Exception as error:  # whatever the file raises
-        raise BadInput("%s is no FILE.py:NAME of a function: %s" % (text, error)) from None
+        raise BadInput(f"{text} is no FILE.py:NAME of a function: {error}") from None
 
 
 def values_of(text):
@@ -96,5 +96,5 @@ def values_of(text):
 
     name, sign, values = text.partition("=")
     if not name or not sign:
-        raise argparse.ArgumentTypeError("%r is not NAME=VALUE,VALUE" % text)
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE,VALUE")
     return name, [value(word) for word in values.split(",")]

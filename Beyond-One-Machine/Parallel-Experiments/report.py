@@ -56,8 +56,8 @@ def print_table(results):
         end = (result["error"].splitlines() or [result["status"]])[-1]
         table.add_row(
             *(grid.text(result["parameters"].get(name, "")) for name in varying),
-            *("" if value is None else "%.4f" % value for value in values),
-            "%.1f" % result["seconds"],
+            *("" if value is None else f"{value:.4f}" for value in values),
+            "{:.1f}".format(result["seconds"]),
             end,
             style=None if not result["error"] else "red",
         )

@@ -62,7 +62,7 @@ def nodes_of_ranks(counts, distribution):
     elif kind == "cyclic":
         size = 1
     elif kind != "plane":
-        raise ValueError("the distribution %r is neither block, cyclic nor plane" % distribution)
+        raise ValueError(f"the distribution {distribution!r} is neither block, cyclic nor plane")
     left, nodes = list(counts), []
     while any(left):
         for node, n in enumerate(left):
@@ -135,7 +135,7 @@ def check_port(address):
 def keep_output():
     """Writes what this task prints into a file, too: srun may lose the last lines of a failure."""
     os.makedirs(os.environ["OUTPUT_DIR"], exist_ok=True)
-    path = os.path.join(os.environ["OUTPUT_DIR"], "slurm-%s.log" % os.environ["SLURM_PROCID"])
+    path = os.path.join(os.environ["OUTPUT_DIR"], "slurm-{}.log".format(os.environ["SLURM_PROCID"]))
     open(path, "w").close()  # of an attempt before
     for stream in (sys.stdout, sys.stderr):
         tee = subprocess.Popen(["tee", "-a", path], stdin=subprocess.PIPE, stdout=stream)
@@ -156,7 +156,7 @@ def parse():
     if not 0 <= flags.ps <= 99:
         parser.error("--ps must be from 0 to 99, is %d" % flags.ps)
     if not pathlib.Path(flags.script).is_file():
-        parser.error("there is no script %s here (%s)" % (flags.script, os.getcwd()))
+        parser.error(f"there is no script {flags.script} here ({os.getcwd()})")
     if "SLURM_STEP_NODELIST" not in os.environ:
         parser.error("this is no task of Slurm: start it with srun")
     return parser, flags
@@ -167,18 +167,20 @@ def main():
     try:
         config = tf_config(os.environ, flags.ps, int(flags.chief))
     except KeyError as error:
-        parser.error("Slurm's %s is missing" % error.args)
+        parser.error(f"Slurm's {error.args} is missing")
     except ValueError as error:
         parser.error(str(error))
     if not os.environ.get("OUTPUT_DIR"):
-        os.environ["OUTPUT_DIR"] = os.path.abspath("runs/Slurm/%s" % os.environ["SLURM_JOB_ID"])
+        os.environ["OUTPUT_DIR"] = os.path.abspath(
+            "runs/Slurm/{}".format(os.environ["SLURM_JOB_ID"])
+        )
     keep_output()
     task = config["task"]
     address = config["cluster"][task["type"]][task["index"]]
     try:
         check_port(address)
     except ValueError as error:
-        print("slurm_launch.py: %s" % error, file=sys.stderr)
+        print(f"slurm_launch.py: {error}", file=sys.stderr)
         return 1
     os.environ.update(TF_CONFIG=json.dumps(config), KERAS_BACKEND="tensorflow")
     os.environ.setdefault("grpc_proxy", "")  # or gRPC takes http_proxy between the tasks

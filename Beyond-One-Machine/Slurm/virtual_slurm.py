@@ -121,7 +121,7 @@ def run_inside(folder, command, n_nodes, cpus):
     def idle():
         for process in started:
             if process.poll() is not None:
-                raise RuntimeError("%s has ended" % process.args[0])
+                raise RuntimeError(f"{process.args[0]} has ended")
         found = subprocess.run(
             ["sinfo", "-h", "-o", "%T %D"], env=env, capture_output=True, text=True
         )
@@ -136,7 +136,7 @@ def run_inside(folder, command, n_nodes, cpus):
         last = (folder / "daemons.log").read_text()[-1000:]
         print(f"virtual_slurm.py: Slurm did not start: {error}\n{last}", file=sys.stderr)
     except OSError as error:
-        print("virtual_slurm.py: %s" % error, file=sys.stderr)
+        print(f"virtual_slurm.py: {error}", file=sys.stderr)
     except KeyboardInterrupt:
         return 130  # the process outside ends everything
     return 1
@@ -176,7 +176,7 @@ def main():
     flags = parser.with_command()
     os.environ["PATH"] += ":/usr/sbin:/sbin"
     if missing := [name for name in NEEDED if not shutil.which(name)]:
-        parser.error("there is no %s: apt install slurm-wlm munge" % ", ".join(missing))
+        parser.error("there is no {}: apt install slurm-wlm munge".format(", ".join(missing)))
     if os.geteuid():
         parser.error("Slurm's daemons need root")
     if flags.inside:

@@ -48,7 +48,7 @@ def wait_for(condition, run, what):
     """Waits until the condition is true. Raises RuntimeError where it takes too long."""
     times.wait_for(lambda: run.poll() is not None or condition(), WAIT, 0.05)
     if run.poll() is not None or not condition():
-        raise RuntimeError("it did not come to this: %s" % what)
+        raise RuntimeError(f"it did not come to this: {what}")
 
 
 def table(runs):

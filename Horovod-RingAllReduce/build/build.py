@@ -147,7 +147,7 @@ def build(label, folder, log):
             text = f"building Horovod: {counts[1]} of {counts[2]} files, {told - began:.0f} s"
             say(text, end="" if terminal else "\n")
 
-    paths = {"PYTHONPATH": str(tools), "PATH": "%s:%s" % (tools / "bin", os.environ["PATH"])}
+    paths = {"PYTHONPATH": str(tools), "PATH": "{}:{}".format(tools / "bin", os.environ["PATH"])}
     code, _ = run(
         [sys.executable, "setup.py", "-q", "bdist_wheel", "-d", folder],
         log,
@@ -156,7 +156,7 @@ def build(label, folder, log):
         env={**os.environ, **SETTINGS, **paths, "HOROVOD_LOCAL_VERSION": label},
     )
     if code:
-        fail("Horovod could not be built; what the compiler said is in %s" % log.name)
+        fail(f"Horovod could not be built; what the compiler said is in {log.name}")
     return next(folder.glob("horovod-*.whl"))
 
 
@@ -170,7 +170,7 @@ def main():
     wheels.mkdir(parents=True, exist_ok=True)
     python = "cp%d%d" % sys.version_info[:2]
     machine = re.sub("[-.]", "_", sysconfig.get_platform())
-    wheel = wheels / ("horovod-0.28.1+%s-%s-%s-%s.whl" % (label, python, python, machine))
+    wheel = wheels / (f"horovod-0.28.1+{label}-{python}-{python}-{machine}.whl")
     with open(wheels / "lock", "w") as only_one, open(wheels / "build.log", "a") as log:
         try:
             fcntl.flock(only_one, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -183,13 +183,13 @@ def main():
             if " " in sys.prefix:  # its flags for the compiler would be cut there
                 fail(f"Horovod cannot be built where a path has a space: {sys.prefix}")
             compiler()
-            say("building Horovod for TensorFlow %s: once, about 4 minutes on 2 cores" % label[2:])
+            say(f"building Horovod for TensorFlow {label[2:]}: once, about 4 minutes on 2 cores")
             began, folder = time.time(), wheels / "building"
             shutil.rmtree(folder, ignore_errors=True)  # what an interruption has left
             folder.mkdir()
             os.replace(build(label, folder, log), wheel)
             shutil.rmtree(folder, ignore_errors=True)
-            say("built in %.0f s: %s" % (time.time() - began, wheel))
+            say(f"built in {time.time() - began:.0f} s: {wheel}")
         if not installed(label):
             pip(log, "install", "--no-deps", "--no-index", wheel)
 

@@ -83,7 +83,7 @@ def compare(path, n):
     path: the run directory of n workers that saved w after each step, or after all but the first.
     """
     (x, y), w = data(), saved(path)
-    assert STEPS - 1 <= len(w) == STEPS - min(w) + 1, "%s: checkpoints %s" % (path, list(w))
+    assert STEPS - 1 <= len(w) == STEPS - min(w) + 1, f"{path}: checkpoints {list(w)}"
     apart = moved = 0
     for step in range(min(w), STEPS):
         rows = union(n, step, len(x))

@@ -292,7 +292,7 @@ def cut_short(run, off):
     run.saved = int(older[-1].rpartition("-")[2]) if older else 0
     if older:
         text = state.read_text().replace(
-            'model_checkpoint_path: "%s"' % newest, 'model_checkpoint_path: "%s"' % older[-1], 1
+            f'model_checkpoint_path: "{newest}"', f'model_checkpoint_path: "{older[-1]}"', 1
         )
         state.write_text(text)
     else:
@@ -541,10 +541,12 @@ def main():
     drills = [drill for drill in DRILLS if flags.only == drill.name]
     drills = drills or [drill for drill in DRILLS if flags.only.lower() in drill.name.lower()]
     if not drills:
-        parser.error("--only must be in one of: %s" % "; ".join(drill.name for drill in DRILLS))
+        parser.error(
+            "--only must be in one of: {}".format("; ".join(drill.name for drill in DRILLS))
+        )
     if flags.list:
         for drill in drills:
-            print("%s: %s" % (drill.name, in_words(drill)))
+            print(f"{drill.name}: {in_words(drill)}")
         return 0
     directory = drivers.output_directory("Fault-Tolerance").resolve()
     try:  # a network and disks of our own, before anything starts a thread
@@ -552,20 +554,22 @@ def main():
         if ctypes.CDLL(None).unshare(CLONE_NEWNS):
             raise OSError("no mounts of its own")
     except OSError as error:
-        print("the drills need namespaces, which this machine does not allow: %s" % error)
+        print(f"the drills need namespaces, which this machine does not allow: {error}")
         return 2
     results, console = {}, drivers.table_console(150)
     table = Table("fault", "no update for", "task away", "lost", "twice", "accuracy", "promise")
     for drill in drills:
-        print("%s: %s" % (drill.name, in_words(drill)), flush=True)
+        print(f"{drill.name}: {in_words(drill)}", flush=True)
         with tempfile.TemporaryDirectory() as folder:
             found = measure(drill, flags.without_recovery, flags.slack, pathlib.Path(folder))
             ctypes.CDLL(None).umount2(os.fsencode(folder + "/run"), 2)  # its disk; 2: MNT_DETACH
         results[drill.name] = found
         table.add_row(
             drill.name,
-            "%.2f s" % found["still"] if found["codes"][-1] == STOPPED else "it ended",
-            "%.1f s" % found["away"] if drill.away and found["codes"][-1] == STOPPED else "",
+            "{:.2f} s".format(found["still"]) if found["codes"][-1] == STOPPED else "it ended",
+            "{:.1f} s".format(found["away"])
+            if drill.away and found["codes"][-1] == STOPPED
+            else "",
             "%d" % found["lost"],
             "%d" % found["twice"],
             "%.1f%%" % (100 * found["accuracy"]) if found["accuracy"] else "none",
@@ -575,7 +579,7 @@ def main():
     console.print(drivers.setting())
     (directory / RESULTS[flags.without_recovery]).write_text(json.dumps(results, indent=1))
     (directory / "table.txt").write_text(page_table(directory) + "\n")
-    console.print("table.txt and the results are in %s" % directory, soft_wrap=True)
+    console.print(f"table.txt and the results are in {directory}", soft_wrap=True)
     if flags.without_recovery:
         return int(not all(found["broken"] for found in results.values()))
     return int(any(found["broken"] for found in results.values()))

@@ -249,7 +249,7 @@ def main():
     if cluster.job == "evaluator":
         export(model, judge(cluster, model, data, flags), cluster.folder)
         print("done, the output is in", cluster.folder, flush=True)
-        return
+        return None
     train_until_stopped(cluster, model, data, update, flags)
 
 

@@ -83,7 +83,7 @@ def main():
     except OSError:
         if not os.path.exists(os.path.join(flags.folder, "records.json")):
             raise
-        print("there are files in %s already, and they stay" % flags.folder)
+        print(f"there are files in {flags.folder} already, and they stay")
         return
     finally:
         shutil.rmtree(partial, ignore_errors=True)

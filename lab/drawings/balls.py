@@ -32,7 +32,7 @@ def balls():
             height = 212 + 26 * k
             parts += [thick(x + 26 * a, height, x + 26 * b, height, KINDS[k])]
             parts += [circle(*place(b), 8, KINDS[k])]
-            parts += [text(x + 26 * b - 20, height + 5, "%.1f" % b, "small")]
+            parts += [text(x + 26 * b - 20, height + 5, f"{b:.1f}", "small")]
     notes = (
         "blue: worker 0 pushes its gradient at w = 4",
         "orange: worker 1 pushes its own, also from w = 4: staleness τ = 1",

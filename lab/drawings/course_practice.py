@@ -14,7 +14,7 @@ def loop(top, end):
         box(400, middle, "session.run", width=100),
         arrow(451, middle, 479, middle),
         box(528, middle, "after_run", "ps", 94),
-        path("M528 %g V%g H270 V%g" % (middle - 18, middle - 38, middle - 19)),
+        path(f"M528 {middle - 18:g} V{middle - 38:g} H270 V{middle - 19:g}"),
         text(400, middle - 43, end, "small"),
     ]
 

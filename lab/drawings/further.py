@@ -140,7 +140,7 @@ def bounded():
     for begin, end in zip(moves, moves[1:]):
         now = slowest(made, begin)
         x = at((begin + end) / 2) + 10
-        parts += [path("M%g 36 V186" % (at(end)), "bar", tip=False), text(x, 203, now)]
+        parts += [path(f"M{at(end):g} 36 V186", "bar", tip=False), text(x, 203, now)]
         parts.append(text(x, 227, "up to %d" % (now + LEAD + 1)))
     notes = (
         "numbers: the updates of each worker; c_k: how many it has made",
@@ -192,7 +192,7 @@ def delayed_momentum():
         parts.append(thick(begin, 294, by_d, 294, KINDS[k]))
         if end > by_d:
             changes.append((by_d + 22, u))
-            parts += [path("M%g 134 H%g V%g" % (x + 14, by_d + 22, base - 30 * u - 4))]
+            parts += [path(f"M{x + 14:g} 134 H{by_d + 22:g} V{base - 30 * u - 4:g}")]
             parts += [left(by_d + 30, 150, "b / N"), left(by_d + 30, 171, "b ← 0")]
             parts.append(thick(by_d, 294, end, 294, "done"))
             parts += [arrow(by_d + 40, base + 4, by_d + 40, 286)]
@@ -202,7 +202,7 @@ def delayed_momentum():
     for (x, u), after in zip(changes, [changes[1][0], 592]):
         parts.append(rect(x, base - 30 * u, after - x, 30 * u, "done pale", 0))
         parts.append(text((x + after) / 2, base - 10, "u ← β·u + b / N"))
-    parts += [path("M54 %g H592" % base, tip=False), left(58, base - 8, "u = 0")]
+    parts += [path(f"M54 {base:g} H592", tip=False), left(58, base - 8, "u = 0")]
     notes = "blue, orange, purple: workers 0, 1, 2; all d alike; outer = %g, β = %g"
     parts.append(left(4, 356, notes % (RATE, MOMENTUM), "small"))
     longer = [(after - by_d) * N / RATE for *_, by_d, after in rows if after > by_d]
@@ -270,7 +270,7 @@ def compressed():
             if not column:
                 parts.append(left(4, y + 16, "%d workers" % n))
             parts += [rect(x, y, 36 * count, 22, "done", 2)]
-            parts.append(left(x + 36 * count + 8, y + 16, "%g" % count, "small"))
+            parts.append(left(x + 36 * count + 8, y + 16, f"{count:g}", "small"))
     notes = (
         "blue: lr·g of this step; orange: e; green: what is sent",
         "added up: 2 (n − 1) / n messages, below 2; gathered: n − 1",
@@ -290,7 +290,7 @@ def ring_of(pairs, coloured):
         angle = 2 * math.pi * k / GOSSIP - math.pi / 2
         places.append((132 + 92 * math.cos(angle), 146 + 92 * math.sin(angle)))
     for (x1, y1), (x2, y2) in zip(places, places[1:] + places[:1]):
-        parts.append(path("M%g %g L%g %g" % (x1, y1, x2, y2), "frame", tip=False))
+        parts.append(path(f"M{x1:g} {y1:g} L{x2:g} {y2:g}", "frame", tip=False))
     for k, j in pairs:
         (x1, y1), (x2, y2) = places[k], places[j]
         part = 26 / math.hypot(x2 - x1, y2 - y1)
@@ -391,6 +391,6 @@ def d_psgd():
         x, y = points[-1]
         y += 5 if n > min(RINGS) else -30
         parts += [left(x + 8, y, "n = %d" % n)]
-        parts += [left(x + 8, y + 18, "× %.3f" % disagreement(n)[1], "small")]
+        parts += [left(x + 8, y + 18, f"× {disagreement(n)[1]:.3f}", "small")]
     parts += lines(270, 286, ("without gradients; below n: by what", "each step multiplies it"))
     return parts, [disagreement(n)[1] for n in RINGS]

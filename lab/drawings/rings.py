@@ -100,10 +100,10 @@ def cell(x, y, letter, counts):
     """A chunk of a worker in the ring, which fills up with each number that is added."""
     return [
         rect(x, y, 32, 48, "frame", 2),
-        '<rect x="%g" y="%g" width="32" height="12" class="a pale">' % (x, y + 36),
+        f'<rect x="{x:g}" y="{y + 36:g}" width="32" height="12" class="a pale">',
         stepwise("y", [y + 48 - 12 * count for count in counts]),
         stepwise("height", [12 * count for count in counts]) + "</rect>",
-        '<rect x="%g" y="%g" width="32" height="48" class="done pale" opacity="0">' % (x, y),
+        f'<rect x="{x:g}" y="{y:g}" width="32" height="48" class="done pale" opacity="0">',
         stepwise("opacity", [int(count == N) for count in counts]) + "</rect>",
         text(x + 16, y + 29, letter),
     ]

@@ -82,7 +82,7 @@ def timelines():
             parts.append(rect(at(done), 36 + 36 * k, UNIT * (end - done) - 4, 26, "idle", 3))
             parts.append(text(at((done + end) / 2), 54 + 36 * k, "waits", "small"))
     for end in sorted({end for *_, end in waited}):
-        parts.append(path("M%g 30 V140" % at(end), "bar", tip=False))
+        parts.append(path(f"M{at(end):g} 30 V140", "bar", tip=False))
     parts += [text(at(6.6), 160, "w moves when all have pushed", "small")]
     parts += [left(4, 200, "Asynchronous", "title")]
     says = "%d updates, each of 1 gradient; numbers: staleness" % len(pushed)
@@ -102,10 +102,10 @@ def dynsgd():
     base = 150
     for k, _, push, late in pushed:
         parts.append(rect(at(push) - 8, base - 90 / (late + 1), 8, 90 / (late + 1), KINDS[k], 1))
-    parts += [path("M%g %g H%g" % (LEFT, base, at(UNTIL) + 6), tip=False)]
+    parts += [path(f"M{LEFT:g} {base:g} H{at(UNTIL) + 6:g}", tip=False)]
     for share, label in ((1, "lr·a"), (1 / 2, "½"), (1 / 4, "¼")):
         y = base - 90 * share
-        parts.append(path("M%g %g H%g" % (LEFT, y, at(UNTIL) + 6), "frame", tip=False))
+        parts.append(path(f"M{LEFT:g} {y:g} H{at(UNTIL) + 6:g}", "frame", tip=False))
         parts.append(text(LEFT - 6, y + 5, label, "small end"))
     parts.append(left(4, 192, "Staleness τ of each push", "title"))
     latest = max(late for *_, late in pushed)
@@ -249,7 +249,7 @@ def killed(y, tasks, lost, stopped, away, words):
             continue
         gap = words[0] if task == lost else words[1]
         parts += lane(top, [(-2, 0, kind, ""), (0, away, "idle", gap), (away, 12, kind, "")])
-    return [*parts, path("M%g %g v126" % (seconds(0), y - 4), "bar", tip=False)]
+    return [*parts, path(f"M{seconds(0):g} {y - 4:g} v126", "bar", tip=False)]
 
 
 @figure("failures.svg", 560, 556)

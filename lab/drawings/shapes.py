@@ -75,12 +75,12 @@ def figure(name, width, height):
 def text(x, y, words, kind=""):
     """Words around x; kind: classes, of which "end" puts them before x."""
     anchor = "" if "end" in kind.split() else "middle "
-    return '<text x="%g" y="%g" class="%s">%s</text>' % (x, y, (anchor + kind).strip(), words)
+    return f'<text x="{x:g}" y="{y:g}" class="{(anchor + kind).strip()}">{words}</text>'
 
 
 def left(x, y, words, kind=""):
     """Words from x on."""
-    return '<text x="%g" y="%g" class="%s" xml:space="preserve">%s</text>' % (x, y, kind, words)
+    return f'<text x="{x:g}" y="{y:g}" class="{kind}" xml:space="preserve">{words}</text>'
 
 
 def lines(x, y, several, kind="small", step=20, draw=left):
@@ -145,14 +145,14 @@ def frame(x, y, width, height, words):
 
 def arrow(x1, y1, x2, y2, both=False, kind="line"):
     start = ' marker-start="url(#tip)"' if both else ""
-    return '<path d="M%g %g L%g %g" class="%s"%s marker-end="url(#tip)"/>' % (
+    return '<path d="M{:g} {:g} L{:g} {:g}" class="{}"{} marker-end="url(#tip)"/>'.format(
         *(x1, y1, x2, y2, kind),
         start,
     )
 
 
 def path(d, kind="line", tip=True):
-    return '<path d="%s" class="%s"%s/>' % (d, kind, ' marker-end="url(#tip)"' if tip else "")
+    return '<path d="{}" class="{}"{}/>'.format(d, kind, ' marker-end="url(#tip)"' if tip else "")
 
 
 def line(points, kind="line"):
@@ -164,7 +164,7 @@ def thick(x1, y1, x2, y2, kind):
     """An arrow in the colour of a worker, with a head of its own."""
     length = ((x2 - x1) ** 2 + (y2 - y1) ** 2) ** 0.5
     dx, dy = (x2 - x1) / length, (y2 - y1) / length
-    head = "M%.1f %.1f L%.1f %.1f L%.1f %.1fz" % (
+    head = "M{:.1f} {:.1f} L{:.1f} {:.1f} L{:.1f} {:.1f}z".format(
         *(x2, y2),
         *(x2 - 11 * dx + 5 * dy, y2 - 11 * dy - 5 * dx),
         *(x2 - 11 * dx - 5 * dy, y2 - 11 * dy + 5 * dx),
@@ -177,9 +177,9 @@ def animate(name, keys, end, seconds, discrete=False):
     """An animation of an attribute through [(time, value)], again and again in so many seconds."""
     keys = [(0, keys[0][1]), *keys, (end, keys[-1][1])]
     times = ";".join("%.4f" % (at / end) for at, _ in keys)
-    values = ";".join("%g" % value for _, value in keys)
+    values = ";".join(f"{value:g}" for _, value in keys)
     how = ' calcMode="discrete"' if discrete else ""
     return (
-        '<animate attributeName="%s" dur="%gs" repeatCount="indefinite"%s '
-        'keyTimes="%s" values="%s"/>' % (name, seconds, how, times, values)
+        f'<animate attributeName="{name}" dur="{seconds:g}s" repeatCount="indefinite"{how} '
+        f'keyTimes="{times}" values="{values}"/>'
     )

@@ -92,7 +92,9 @@ def bowl(x, y, share):
     parts = []
     for level in (0.3, 0.6, 0.9, 1.2):
         radii = [112 * level / math.sqrt(curve) for curve in BOWL]
-        parts.append('<ellipse cx="%g" cy="%g" rx="%g" ry="%g" class="line"/>' % (x, y, *radii))
+        parts.append(
+            '<ellipse cx="{:g}" cy="{:g}" rx="{:g}" ry="{:g}" class="line"/>'.format(x, y, *radii)
+        )
     parts.append(circle(x, y, 4, "done"))
     for kind, lowest in zip(KINDS, SEEN):
         points = [place(point) for point in walk(lowest)]

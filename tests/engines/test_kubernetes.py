@@ -36,7 +36,7 @@ pod_templates = examples.load(HERE / "validate.py").pod_templates
 def templates(name):
     """{path: the template of a pod} of all pods of a file."""
     return {
-        "%s %s%s" % (name, each["metadata"]["name"], path): template
+        "{} {}{}".format(name, each["metadata"]["name"], path): template
         for each in documents(name)
         for path, template in pod_templates(each).items()
     }
@@ -275,7 +275,7 @@ def test_the_image_has_what_the_manifests_name():
     for source in re.findall(r"(?m)^COPY (\S+) ", image):
         assert (support.ROOT / source).exists(), source
     (user,) = set(re.findall(r"(?m)^USER ([1-9]\d*):\1$", image))
-    assert "useradd --uid %s " % user in image
+    assert f"useradd --uid {user} " in image
     for path, template in PODS.items():
         context = template["spec"]["securityContext"]
         assert str(context["runAsUser"]) == str(context["fsGroup"]) == user, path
@@ -288,7 +288,7 @@ def test_the_image_has_what_the_manifests_name():
             for flag in container["args"][1:]:
                 text = script.read_text()
                 name = flag.removeprefix("--")
-                assert flag.isdigit() or '"%s"' % flag in text or '"%s"' % name in text, flag
+                assert flag.isdigit() or f'"{flag}"' in text or f'"{name}"' in text, flag
     (job,) = documents("mpijob.yaml", "MPIJob")
     sshd = dict(re.findall(r"(?m)^(\w+) (\S+)$", (HERE / "sshd_config").read_text()))
     roles = job["spec"]["mpiReplicaSpecs"]

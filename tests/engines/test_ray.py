@@ -104,7 +104,7 @@ def test_no_cluster(tmp_path):
         command = [sys.executable, LAUNCH, "--address", address, HOGWILD]
         with Run(command, tmp_path / "run") as run:
             code, output = run.end(30)
-    assert code == 1 and output.startswith("[ray] there is no Ray at %s: " % address), output
+    assert code == 1 and output.startswith(f"[ray] there is no Ray at {address}: "), output
 
 
 @pytest.mark.long

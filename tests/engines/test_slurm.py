@@ -162,8 +162,8 @@ def test_a_real_slurm_deals_out_the_ranks_as_we_think(tmp_path):
     (tmp_path / "train.py").write_text(
         "import os\nprint('RANK', os.environ['SLURM_PROCID'], os.environ['TF_CONFIG'])\n"
     )
-    launch = "%s %s --ps 2 --chief train.py" % (sys.executable, LAUNCH)
-    steps = ["srun -N2 -n5 -m %s %s" % (m, launch) for m in ("block", "cyclic", "plane=2")]
+    launch = f"{sys.executable} {LAUNCH} --ps 2 --chief train.py"
+    steps = [f"srun -N2 -n5 -m {m} {launch}" for m in ("block", "cyclic", "plane=2")]
     # Two steps of one job, at once.
     steps.append("salloc -N2 -n5 bash -c '%s & %s; wait'" % (2 * ("srun --overlap " + launch,)))
     code, output = on_slurm("\n".join(steps), tmp_path / "run")
@@ -232,17 +232,16 @@ def test_a_job_begins_again_so_often_and_no_more(tmp_path):
     )
     (tmp_path / "bad_use.py").write_text("raise SystemExit(2)\n")
     directory = tmp_path / "run"
-    submit = "bash %s --ntasks=2 -- %s" % (HERE / "submit.sh", tmp_path)
+    submit = "bash {} --ntasks=2 -- {}".format(HERE / "submit.sh", tmp_path)
     code, output = on_slurm(
         """
         (
-            timeout 60 bash -c 'until grep -q "it trains" "$1"; do sleep 0.2; done' bash %s
-            scancel --batch --signal USR1 "$(squeue --noheader --format %%i)"
+            timeout 60 bash -c 'until grep -q "it trains" "$1"; do sleep 0.2; done' bash {}
+            scancel --batch --signal USR1 "$(squeue --noheader --format %i)"
         ) &
-        ! %s/train.py
-        ! %s/bad_use.py
-        """
-        % (shlex.quote(str(directory / "slurm.txt")), submit, submit),
+        ! {}/train.py
+        ! {}/bad_use.py
+        """.format(shlex.quote(str(directory / "slurm.txt")), submit, submit),
         directory,
         RESTARTS="1",
     )

@@ -234,7 +234,7 @@ if index == 2:
         for task, host in ("ps 0", 1), ("worker 0", 1), ("worker 1", 2), ("worker 2", 2):
             started = "[%s] on host%d with %r %r" % (task, host, ["--flag", "'x"], words)
             assert text.count(started) == (2 if task in ("worker 1", "worker 2") else 1), text
-            assert "[%s] to standard error" % task in lines
+            assert f"[{task}] to standard error" in lines
             (log,) = (tmp_path / "run").glob(task.replace(" ", "-") + ".log")
             assert "to standard error" in log.read_text()
         assert "worker 1 was killed by SIGKILL at host2; it starts again" in text

@@ -36,13 +36,13 @@ def blocks(text):
         elif language == "text":
             found.append(Block("output", [], body))
         elif language:
-            raise ValueError("a block of %s is neither a file nor a command: %s" % (language, body))
+            raise ValueError(f"a block of {language} is neither a file nor a command: {body}")
         elif (rest if place else body).startswith(tuple(NOT_RUN)):
             found.append(Block("not run", [], body))
         elif place and "terminal" in place[1]:
             found.append(Block("run", re.findall(r"\b\d\b|host2", place[1]), body))
         elif place:
-            raise ValueError("no terminal has the name %s" % place[1])
+            raise ValueError(f"no terminal has the name {place[1]}")
         else:
             found.append(Block("run", [], body))
     return found
@@ -128,7 +128,7 @@ def take(block, terminals, folder):
     elif block.kind == "output":
         terminals["1"].wait()
         for line in block.text.splitlines():
-            assert re.search("(?m)^%s$" % pattern(line), terminals["1"].output), line
+            assert re.search(f"(?m)^{pattern(line)}$", terminals["1"].output), line
     elif block.kind == "run":
         if not block.places:
             for terminal in terminals.values():

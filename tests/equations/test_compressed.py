@@ -133,7 +133,7 @@ def check_compressor(name, n, text=None, shapes=ringed.SHAPES):
         sums = [sum(row[1].astype(float) for row in rows) for rows, _ in done]
         together = n * sum(row[2].astype(float) for row in done[0][0]) + sum(e for _, e in done)
         if expected.biased and not np.abs(together - given.sum((0, 1))).max() < 1e-5:
-            wrong.append("%s, sum: of all workers together" % name)
+            wrong.append(f"{name}, sum: of all workers together")
     for k in range(n if expected.biased else 0):
         if not (apart := np.abs(sums[k] + done[k][1] - given[:, k].sum(0)).max()) < 1e-5:
             wrong.append("%s, sum: %g apart on worker %d" % (name, apart, k))
@@ -231,7 +231,7 @@ def check_zeros(text=None):
             c, mean = script.power_sgd(layers, Q, ring)
             assert np.isfinite(c).all() and np.isfinite(mean).all()
             due = np.concatenate(layers, axis=None)
-            assert np.abs(c - due).max() < 1e-5, "%s for %s" % (c, due)
+            assert np.abs(c - due).max() < 1e-5, f"{c} for {due}"
 
 
 def test_zeros_make_no_nan_and_pass():
@@ -330,7 +330,7 @@ def check_training(quick, folder, name, changes=(), n=2):
     if expected.biased and not forget:
         left = w[0][0] - w[0][STEPS] + sum(each[STEPS] for each in e) / n - moved
         if not np.abs(left).max() < 1e-5:
-            wrong.append("%s, sum: of all lr * g, %g apart" % (what, np.abs(left).max()))
+            wrong.append(f"{what}, sum: of all lr * g, {np.abs(left).max():g} apart")
     assert not wrong, "\n".join(wrong)
     assert np.abs(w[0][STEPS] - w[0][0]).max() > 0.01
     if expected.biased and not forget:
@@ -447,7 +447,7 @@ def test_a_mistake_about_going_on_is_caught(script, name, changes, quick, tmp_pa
 def test_a_worker_that_dies(quick, tmp_path):
     """Each other one ends at once, with an error that names it."""
     began = time.monotonic()
-    kill = "        if metrics.step == 50 and %s == 1: os.kill(os.getpid(), 9)\n" % ringed.RANK
+    kill = f"        if metrics.step == 50 and {ringed.RANK} == 1: os.kill(os.getpid(), 9)\n"
     changes = [(ringed.IN_THE_LOOP, kill + ringed.IN_THE_LOOP)]
     codes, output = ringed.train(quick, SCRIPT, tmp_path, changes=changes, steps=10**6)
     assert time.monotonic() < began + support.patience(30)

@@ -366,7 +366,7 @@ def check_run(path, folder, patch, changes=()):
     for (end, began, *_), (first, last) in zip(tests, times):
         if not float(began) <= first < last <= float(end):
             off = float(began) - first, float(end) - last
-            wrong.append("times: a test begins %.3f s and ends %.3f s late" % off)
+            wrong.append("times: a test begins {:.3f} s and ends {:.3f} s late".format(*off))
     facts = json.loads((out / "flags.json").read_text())
     for name, due in {"ps": ps, "tasks": ["worker-0"], "script": str(copy)}.items():
         if facts[name] != due:

@@ -235,11 +235,11 @@ def together(text=None):
     assert max(late) >= 1, "staleness: nothing was late"
     after = -np.cumsum([0] + [1 / (tau + 1) for tau in late])  # w after so many updates
     apart = np.abs(last - after[-1]).max()
-    assert apart < 1e-3, "steps: %g apart" % apart
+    assert apart < 1e-3, f"steps: {apart:g} apart"
     torn = max(
         abs(number - after[push.version]) for push in pushes for number in (push.low, push.high)
     )
-    assert torn < 1e-3, "pulls: %g apart from w after as many updates as the clock says" % torn
+    assert torn < 1e-3, f"pulls: {torn:g} apart from w after as many updates as the clock says"
 
 
 def test_clock_and_update_of_dynsgd_are_one():
@@ -387,7 +387,7 @@ def check_pulls(changes=()):
         finally:
             over.set()
             thread.join()
-        assert np.abs(numbers).max() > 5, "only %g updates meanwhile" % np.abs(numbers).max()
+        assert np.abs(numbers).max() > 5, f"only {np.abs(numbers).max():g} updates meanwhile"
     assert torn == 0, "torn: %d of 100 pulls" % torn
 
 

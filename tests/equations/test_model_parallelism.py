@@ -191,7 +191,7 @@ def check_places(layout, text=None, micro_batches=M, schedule="1f1b"):
             due[k, "forward"] = micro_batches * count
             due[k, "backward"] = micro_batches * (2 * count - (k == 0))
         if found != due:
-            wrong.append("matmuls: %s, not %s" % (dict(found), dict(due)))
+            wrong.append(f"matmuls: {dict(found)}, not {dict(due)}")
 
         # Variables: what reads and what moves them is where they are.
         home = itertools.chain(*([k] * 2 * count for k, count in enumerate(layers)))
@@ -231,7 +231,7 @@ def check_places(layout, text=None, micro_batches=M, schedule="1f1b"):
         }
         large = {ends: names for ends, names in large.items() if names}
         if large != due:
-            wrong.append("crossing: %s, not %s" % (large, dict(due)))
+            wrong.append(f"crossing: {large}, not {dict(due)}")
         size = sum(4 * np.prod(t.shape.as_list()) for t in forth + back)
         if row[7] != size:
             wrong.append("bytes: %d, not %d" % (row[7], size))

@@ -46,7 +46,7 @@ def run(as_tasks, tmp_path):
             cwd = folder / "cwd"
             ended = as_tasks.zygotes[0].run(script, flags, cwd, OUTPUT_DIR=str(folder), **env)
             codes, output = [ended.returncode], ended.stderr
-        assert set(codes) == {code}, "exit codes %s\n%s" % (codes, output)
+        assert set(codes) == {code}, f"exit codes {codes}\n{output}"
         return folder, output
 
     return run
@@ -56,7 +56,7 @@ def union(run, name, n, text=None):
     """Asserts that a step of n replicas is the one of a single worker on the union of batches."""
     folder, _ = run(name, n, *one_step.saving(n), *one_step.AT_ONCE, text=text)
     apart, moved = one_step.compare(folder, n)
-    assert apart < 1e-6 < 1e-3 < moved, "union: %g apart, %g moved" % (apart, moved)
+    assert apart < 1e-6 < 1e-3 < moved, f"union: {apart:g} apart, {moved:g} moved"
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -191,13 +191,13 @@ def test_a_worker_that_is_lost_before_the_first_step(where, words, as_tasks, tmp
     script = tmp_path / COLLECTIVE.name
     indent = where[: len(where) - len(where.lstrip())]
     dies = (
-        "{0}if cluster.rank == 1:\n"
-        "{0}    if 'strategy' not in locals():\n"  # it stays until the other has seen it
-        "{0}        port = int(cluster.addresses['worker', 1].rsplit(':', 1)[1])\n"
-        "{0}        with socket.create_server(('', port), reuse_port=True):\n"
-        "{0}            time.sleep(3)\n"
-        "{0}    os._exit(3)\n"
-    ).format(indent)
+        f"{indent}if cluster.rank == 1:\n"
+        f"{indent}    if 'strategy' not in locals():\n"  # it stays until the other has seen it
+        f"{indent}        port = int(cluster.addresses['worker', 1].rsplit(':', 1)[1])\n"
+        f"{indent}        with socket.create_server(('', port), reuse_port=True):\n"
+        f"{indent}            time.sleep(3)\n"
+        f"{indent}    os._exit(3)\n"
+    )
     script.write_text(with_limit(15, (where, dies + where)))
     began = time.monotonic()
     codes, output = as_tasks.run(script, tmp_path, "--steps", "20")

@@ -154,7 +154,7 @@ def check_the_last_checkpoint(example, changes, quick, folder):
     directory = run(quick, folder, example, [*SLOW, *changes], "--steps", "200")
     last = np.load(directory / "last.npy")
     apart = np.abs(interleaved.flat(saved(support.newest_checkpoint(directory))) - last).max()
-    assert apart == 0, "w: %g apart" % apart
+    assert apart == 0, f"w: {apart:g} apart"
     compare_test(directory)
 
 
@@ -173,7 +173,7 @@ def check_going_on(example, changes, quick, folder):
         assert path.endswith("-" + flags[0])
         values.append(interleaved.flat(saved(path)))
     apart = max(np.abs(value - values[0]).max() for value in values)
-    assert apart < 1e-20, "w: %g apart" % apart
+    assert apart < 1e-20, f"w: {apart:g} apart"
 
 
 def with_layers(*names):
@@ -183,7 +183,7 @@ def with_layers(*names):
         text.index("            keras.layers.Dense(128,"),
         text.index("keras.layers.Dense(np.bincount"),
     )
-    hidden = ['            keras.layers.Dense(64, "relu", name="%s"),\n' % name for name in names]
+    hidden = [f'            keras.layers.Dense(64, "relu", name="{name}"),\n' for name in names]
     return text[begin:end], "".join(hidden) + 12 * " "
 
 
@@ -201,7 +201,7 @@ def test_a_checkpoint_of_another_model_is_refused(quick, tmp_path):
     """Two layers of equal size in another order, and flags.json of before it had the variables."""
     layers, flags = ["one", "two"], ["--steps", "5"]
     directory = run(quick, tmp_path, SESSIONS, [with_layers(*layers)], *flags, workers=1)
-    refused = "ValueError: %s has a checkpoint of another model" % directory
+    refused = f"ValueError: {directory} has a checkpoint of another model"
     assert "no ps answered" in begin_again(quick, tmp_path, directory, layers)
     assert begin_again(quick, tmp_path, directory, ["two", "one"]) == refused
     assert "no ps answered" in begin_again(quick, tmp_path, directory, layers)
@@ -313,7 +313,7 @@ def check_losses(example, changes, quick, folder):
         loss, _ = references.perceptron([v.astype(float) for v in w], x[rows], y[rows])
         (reported,) = found["loss"][found["global_step"] == step + 1]
         apart.append(abs(loss - reported))
-    assert max(apart) < 1e-5, "losses: %g apart" % max(apart)
+    assert max(apart) < 1e-5, f"losses: {max(apart):g} apart"
 
 
 # Each mini-batch that is drawn is noted in a file.

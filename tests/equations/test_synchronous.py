@@ -284,7 +284,7 @@ def test_a_worker_that_is_slow_from_the_start_and_a_backup(tmp_path):
     slow = "        time.sleep(0.3 * self.file.name.endswith('worker-2.csv'))\n"
     (copy / SYNC.name).write_text(examples.replaced(SYNC, [(push, push + slow)]))
     (copy / "run.sh").write_text((SYNC.parent / "run.sh").read_text())
-    (tmp_path / "activate.sh").write_text("source '%s/activate.sh'\n" % support.ROOT)
+    (tmp_path / "activate.sh").write_text(f"source '{support.ROOT}/activate.sh'\n")
     flags = ["--steps", "200", "--backup-workers", "1"]
     code, output, _ = support.launch(copy / "run.sh", tmp_path / "run", *flags, WORKERS="3")
     assert code == 0, output
@@ -359,7 +359,7 @@ def test_the_ps_ends_although_a_worker_is_stopped(tmp_path):
     copy.mkdir()
     (copy / SYNC.name).write_text(examples.replaced(SYNC, [change]))
     (copy / "run.sh").write_text((SYNC.parent / "run.sh").read_text())
-    (tmp_path / "activate.sh").write_text("source '%s/activate.sh'\n" % support.ROOT)
+    (tmp_path / "activate.sh").write_text(f"source '{support.ROOT}/activate.sh'\n")
     directory, flags = tmp_path / "run", ["--backup-workers", "1", "--steps", "400"]
     with three_workers(directory, *flags, folder=copy) as run:
         run.worker(2).send_signal(signal.SIGSTOP)
@@ -399,7 +399,7 @@ def compare_pairs(changes=()):
         for _ in range(steps):
             reference.together([0, 1])
         due, _ = references.perceptron(reference.w, data.x_test, data.y_test)
-        name = "%g, %g" % rates
+        name = "{:g}, {:g}".format(*rates)
         apart[name] = abs(losses[name]["test_loss"] - due)
     assert max(apart.values()) < 1e-4, f"losses: {apart}"
 

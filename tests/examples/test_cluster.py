@@ -195,7 +195,7 @@ def test_a_second_run_in_the_same_directory(tmp_path):
 
     _, before = train("30")
     output, after = train("30")
-    assert "There is a finished run in %s" % tmp_path in output and before == after, output
+    assert f"There is a finished run in {tmp_path}" in output and before == after, output
     (tmp_path / "result.json").unlink()
     train("50")
     result = support.result(tmp_path)

@@ -76,13 +76,13 @@ def check_the_equation(directory):
     rows = rows_of(directory, "worker-0")
     wrong, apart = [], max(np.abs(a - b).max() for a, b in zip(saved, expected.w))
     if not apart < 1e-5:
-        wrong.append("parameters: %g apart" % apart)
+        wrong.append(f"parameters: {apart:g} apart")
     if rows["global_step"].tolist() != list(range(1, STEPS + 1)):
-        wrong.append("updates: %s" % rows["global_step"])
+        wrong.append("updates: {}".format(rows["global_step"]))
     elif not (apart := np.abs(rows["loss"] - losses).max()) < 1e-5:
-        wrong.append("losses: %g apart" % apart)
+        wrong.append(f"losses: {apart:g} apart")
     if rows["staleness"].any():  # there is nobody else
-        wrong.append("staleness: %s" % rows["staleness"])
+        wrong.append("staleness: {}".format(rows["staleness"]))
     assert not wrong, "\n".join(wrong)
 
 
@@ -248,7 +248,7 @@ class Lossy(support.Run):
             times = rows_of(self.directory, name)["push_time"]
             return min(times[times > since + 1], default=None)
 
-        return support.wait_until(first, 60, "another update of %s" % name)
+        return support.wait_until(first, 60, f"another update of {name}")
 
     def ends_well(self):
         """Waits for the end: the result and the output."""
@@ -466,4 +466,4 @@ def test_the_tests_of_the_table_exist():
     texts = "".join(path.read_text() for path in (support.ROOT / "tests").rglob("test_*.py"))
     names = re.findall(r"`(test_\w+)", " ".join(rows))
     assert len(rows) == 12 and len(names) >= 22
-    assert not [name for name in names if "def %s(" % name not in texts]
+    assert not [name for name in names if f"def {name}(" not in texts]

@@ -22,7 +22,7 @@ def of_words(launcher):
 
 
 def name(path):
-    return "%s/%s" % (path.parent.relative_to(support.ROOT), path.name)
+    return f"{path.parent.relative_to(support.ROOT)}/{path.name}"
 
 
 def test_every_folder_is_seen():

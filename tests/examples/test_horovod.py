@@ -396,7 +396,7 @@ def test_the_table_of_the_six_steps_is_the_script_s():
     rows = re.findall(r"^\| (\d) \| .*? \| `(.*)` \|$", readme, re.MULTILINE)
     assert [number for number, _ in rows] == list("123456")
     for number, line in rows:
-        (part,) = re.findall(r"# Horovod: %s\.(.*?)(?=# Horovod: |\Z)" % number, script, re.DOTALL)
+        (part,) = re.findall(rf"# Horovod: {number}\.(.*?)(?=# Horovod: |\Z)", script, re.DOTALL)
         assert line in part
 
 

@@ -125,7 +125,7 @@ def test_who_starts_again_goes_on_where_it_was(pipeline):
     data, order = pipeline
     files = data.files[::2]
     whole = order(files, [0, 0], 200)
-    assert whole[-1][0][0] >= 1, "no second epoch: %s" % whole[-1][0]
+    assert whole[-1][0][0] >= 1, f"no second epoch: {whole[-1][0]}"
     for at in (0, 40, 89, 150):
         again = order(files, whole[at][0], 20)
         for (place, x, y), (other, u, v) in zip(again, whole[at + 1 :]):

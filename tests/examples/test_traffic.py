@@ -55,7 +55,7 @@ def test_ten_local_steps_cost_a_tenth_of_the_bytes(tmp_path):
     for name in "easy", "aeasgd":
         assert 9 < per_example["hogwild"] / per_example[name] < 10.5, counted
     for wire, metrics, _ in counted.values():
-        assert 1 < wire / metrics < 1.15, "the metrics are not what the wire says: %s" % counted
+        assert 1 < wire / metrics < 1.15, f"the metrics are not what the wire says: {counted}"
 
 
 def test_the_bytes_of_replicas(tmp_path):

@@ -39,7 +39,7 @@ def test_the_gpt_learns_and_writes(tmp_path):
     assert found["text_bytes"] == len(text)
     # Printed by run.sh, and the same again; with another seed it is another.
     assert found["written"] in output and len(found["written"].encode()) >= 290
-    assert write(directory) == "The statement %s\n" % found["written"]
+    assert write(directory) == "The statement {}\n".format(found["written"])
     short = write(directory, "--bytes", "40", "--temperature", "1e-5")
     assert short == write(directory, "--bytes", "40", "--temperature", "1e-5", "--seed", "1")
     assert write(directory, "--seed", "1") != write(directory)

@@ -30,7 +30,7 @@ def project(tmp_path):
 
 
 def command(root, then):
-    return ["bash", "-c", 'set -eu; source "%s/activate.sh"; %s' % (root, then)]
+    return ["bash", "-c", f'set -eu; source "{root}/activate.sh"; {then}']
 
 
 def environment(**more):
@@ -60,7 +60,7 @@ def test_first_use_second_use_and_a_new_lock(project):
     (project / "lab" / "__init__.py").touch()
     code, prefix, told = activate(project)
     assert code == 0 and prefix == str(project / ".venv"), told
-    assert told[0].startswith("setting up %s/.venv" % project) and told[-1].startswith("set up in")
+    assert told[0].startswith(f"setting up {project}/.venv") and told[-1].startswith("set up in")
     (project / ".venv" / "mark").touch()
     began = time.monotonic()
     assert activate(project) == (0, prefix, []), "the second use says nothing"
@@ -302,14 +302,14 @@ def test_pages_activate_before_they_need_python():
 
 def test_an_active_environment(project):
     """Used as it is when it has what the lock file asks for, and left alone when it has not."""
-    env = {"VIRTUAL_ENV": sys.prefix, "PATH": "%s/bin:/usr/bin:/bin" % sys.prefix}
+    env = {"VIRTUAL_ENV": sys.prefix, "PATH": f"{sys.prefix}/bin:/usr/bin:/bin"}
     assert activate(project, **env) == (0, sys.prefix, [])
     assert not (project / ".venv").exists()
     (project / "requirements.lock").write_text(
         "numpy==0.1 ; python_version > '3' \\\n    --hash=sha256:00\n"
     )
     code, _, told = activate(project, PIP_INDEX_URL="http://127.0.0.1:9/", **env)
-    assert told[0] == "The active environment (%s) lacks numpy; using .venv instead" % sys.prefix
+    assert told[0] == f"The active environment ({sys.prefix}) lacks numpy; using .venv instead"
     assert code != 0, "there is no numpy 0.1 for .venv either"
 
 

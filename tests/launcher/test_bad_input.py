@@ -213,7 +213,7 @@ Case.__new__.__defaults__ = (None, None, 1)
 
 def flag(script, name, value, words):
     """Returns a case that is refused as soon as the flags are read."""
-    return Case(script, [name, value], "argument %s: %s" % (name, words), code=2)
+    return Case(script, [name, value], f"argument {name}: {words}", code=2)
 
 
 def task(tf_config, words):
@@ -416,12 +416,12 @@ def problem(case, folder, run):
     if process.returncode != code or words not in process.stderr:
         return "%s: exit %d: %s" % (case, process.returncode, process.stderr)
     if not errors.explain(process.stderr):
-        return "%s: not explained: %s" % (case, process.stderr)
+        return f"{case}: not explained: {process.stderr}"
     if took > support.patience(30):
-        return "%s: took %.0f s" % (case, took)
+        return f"{case}: took {took:.0f} s"
     if any(not after.get(path, b"").startswith(text) for path, text in before.items()):
-        return "%s: changed what was there" % case
-    print("%s:\n  %s" % (case, errors.explain(process.stderr)))
+        return f"{case}: changed what was there"
+    print(f"{case}:\n  {errors.explain(process.stderr)}")
     return None
 
 
@@ -531,7 +531,7 @@ def two_layers(folder, first, second):
     """Writes a script with two layers of the same size, of these names."""
     old = '            keras.layers.Dense(64, "relu"),\n'
     new = "".join(
-        '            keras.layers.Dense(128, name="%s"),\n' % name for name in (first, second)
+        f'            keras.layers.Dense(128, name="{name}"),\n' for name in (first, second)
     )
     (folder / SINGLE.name).write_text(examples.replaced(SINGLE, [(old, new)]))
 

@@ -18,7 +18,7 @@ ENTRIES = [entry for each in known_errors.GROUPS.values() for entry in each]
 def test_each_entry_explains_its_example(entry):
     """No other entry before it takes its example; both texts are sentences."""
     assert errors.known(entry.example) is entry
-    assert errors.explain("Traceback\n" + entry.example) == "%s %s" % (entry.means, entry.do)
+    assert errors.explain("Traceback\n" + entry.example) == f"{entry.means} {entry.do}"
     for text in entry.means, entry.do:
         assert re.fullmatch(r"[A-Z`x].*[.)]", text) and "\n" not in text, text
 

@@ -21,10 +21,10 @@ SINGLE = support.ROOT / "Non-Distributed-Setup" / "run.sh"
 
 # Those whose command does not have the setting in it.
 MEANINGLESS = [
-    pytest.param(launcher, name, id="%s, %s" % ("/".join(launcher.parts[-2:]), name))
+    pytest.param(launcher, name, id="{}, {}".format("/".join(launcher.parts[-2:]), name))
     for launcher in LAUNCHERS
     for name in ("WORKERS", "PS")
-    if not re.search(r"(?m)^(?:exec|tfrun) .*\$\{%s:-\d\}" % name, launcher.read_text())
+    if not re.search(rf"(?m)^(?:exec|tfrun) .*\$\{{{name}:-\d\}}", launcher.read_text())
 ]
 
 
@@ -96,7 +96,7 @@ def test_a_run_that_is_stopped_goes_on(tmp_path):
             timeout=support.patience(90),
         )
         assert done.returncode == 0 and said in done.stdout, done.stdout + done.stderr
-    assert shlex.split(command)[0] == "OUTPUT_DIR=%s" % directory
+    assert shlex.split(command)[0] == f"OUTPUT_DIR={directory}"
     assert support.result(directory)["steps"] == made + 200
 
 

@@ -309,7 +309,7 @@ def test_the_command_that_draws(tmp_path):
     assert done.returncode == 1 and done.stderr.startswith("tfrun: no update was made yet in")
     metrics(tmp_path, "worker-0", push(10, 1), push(11, 2))
     done = support.tfrun("curves", tmp_path)
-    assert (done.returncode, done.stdout) == (0, "%s/curves.png\n" % tmp_path), done.stderr
+    assert (done.returncode, done.stdout) == (0, f"{tmp_path}/curves.png\n"), done.stderr
     assert (tmp_path / "curves.png").stat().st_size > 10000
 
 
@@ -323,7 +323,7 @@ def test_the_command(tmp_path):
         == summary.summarize(RunData.read(tmp_path))
     )
     accuracy = "test accuracy %.1f%%" % (100 * support.result(tmp_path)["test_accuracy"])
-    line = "[tfrun] %s; everything of this run is in %s\n" % (accuracy, tmp_path)
+    line = f"[tfrun] {accuracy}; everything of this run is in {tmp_path}\n"
     assert support.tfrun("summary", "--line", tmp_path).stdout == line
     (tmp_path / "metrics-worker-1.csv").unlink()
     process = support.tfrun("summary", tmp_path)

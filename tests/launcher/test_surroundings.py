@@ -22,7 +22,7 @@ ENGINES = support.ROOT / support.ENGINES
 DEAD = "http://127.0.0.1:9"  # nothing listens there
 PROXIES = {"http_proxy": DEAD, "https_proxy": DEAD, "KERAS_BACKEND": "jax"}
 SEEN = ("grpc_proxy", "KERAS_BACKEND")
-SHOW = "print(repr([os.environ.get(name) for name in %r]))" % (SEEN,)
+SHOW = f"print(repr([os.environ.get(name) for name in {SEEN!r}]))"
 RIGHT = "['', 'tensorflow']"
 
 

@@ -81,24 +81,23 @@ def test_gpus_are_dealt_out(tmp_path):
     assert dealt("--ps", "1", "--workers", "3") == ["ps 0 -1", "worker 0 0", "worker 1 1"] + [
         "worker 2 0"
     ]
-    assert dealt("--workers", "1") == ["worker 0 %s" % os.environ.get("CUDA_VISIBLE_DEVICES")]
+    assert dealt("--workers", "1") == ["worker 0 {}".format(os.environ.get("CUDA_VISIBLE_DEVICES"))]
 
 
 def horovodrun(folder, body, *more):
     """tfrun with a stand-in for horovodrun that goes on as `body`: (exit code, lines of output)."""
     (folder / "horovodrun").write_text(
-        """#!/usr/bin/env python
+        f"""#!/usr/bin/env python
 import os, subprocess, sys
 print("[0]<stdout>:threads", os.environ["OMP_NUM_THREADS"], *sys.argv[1:])
 print("[1]<stderr>:I0000 port.cc:153] oneDNN custom operations are on.")
 # As the real one does for each rank: not in its process group.
 subprocess.Popen([sys.executable, "-c", "import time; time.sleep(99)"], start_new_session=True)
-%s"""
-        % body
+{body}"""
     )
     (folder / "horovodrun").chmod(0o755)
     arguments = ["--gloo", "-np", "2", "python", "a script.py", *more]
-    path = "%s:%s" % (folder, os.environ["PATH"])
+    path = "{}:{}".format(folder, os.environ["PATH"])
     return run(folder, script="horovodrun", arguments=arguments, PATH=path)
 
 
@@ -303,7 +302,7 @@ def test_a_signal_leaves_nothing(tmp_path, number, code):
     finally:
         process.kill()
     assert time.monotonic() - began < 10
-    assert process.returncode == code and "stopped by %s" % number.name in output
+    assert process.returncode == code and f"stopped by {number.name}" in output
     assert not support.processes_of(tmp_path / "run")
 
 
@@ -498,12 +497,11 @@ def test_out_of_restarts(tmp_path, task, goes_on):
     """A worker is let go, and the others go on to the end; without chief or ps the run stops."""
     write(
         tmp_path,
-        """
-if (job, index) == %r:
+        f"""
+if (job, index) == {task!r}:
     sys.exit(6)
-time.sleep(3 if %r else 60)
-print("done", flush=True)"""
-        % (task, goes_on),
+time.sleep(3 if {goes_on!r} else 60)
+print("done", flush=True)""",
     )
     code, lines = run(tmp_path, "--ps", "1", "--workers", "3", "--restarts", "1")
     assert code == 6

@@ -186,7 +186,7 @@ def test_monitor_of_gpus(tmp_path):
     """With a stand-in for nvidia-smi, which answers as the real one does."""
     (tmp_path / "nvidia-smi").write_text(NVIDIA_SMI)
     (tmp_path / "nvidia-smi").chmod(0o755)
-    path = {"PATH": "%s:%s" % (tmp_path, os.environ["PATH"])}
+    path = {"PATH": "{}:{}".format(tmp_path, os.environ["PATH"])}
     with running(tmp_path, SLEEP, "--ps", "1", "--workers", "2", **path):
         seen = monitor(**path)["tasks"]
         gpus = [(task["gpu_percent"], task["gpu_memory_bytes"]) for task in seen]
@@ -433,7 +433,7 @@ def test_logs(tmp_path):
     write(tmp_path, "print('a line', job, index)\nprint('2026 oneDNN custom operations are on.')\n")
     run(tmp_path, "--ps", "1", "--workers", "2")
     name = tmp_path.name
-    lines = ["[%s] a line %s" % (task, task) for task in ("ps 0", "worker 0", "worker 1")]
+    lines = [f"[{task}] a line {task}" for task in ("ps 0", "worker 0", "worker 1")]
     assert tfrun("logs", name).stdout.splitlines() == lines
     for task in ("worker-1", "worker 1"):
         assert tfrun("logs", name, task).stdout == "a line worker 1\n"
@@ -444,7 +444,7 @@ def test_logs(tmp_path):
     assert wrong.returncode == 2 and "no task worker 7; it has ps 0, worker 0" in wrong.stderr
     (tmp_path / "run" / "ps-0.log").write_text("x\n" * 10**6)
     logs = shlex.join([sys.executable, "-m", "tfrun", "logs", str(name)])
-    cut = support.finished("bash", "-c", "%s | head -1; exit ${PIPESTATUS[0]}" % logs)
+    cut = support.finished("bash", "-c", f"{logs} | head -1; exit ${{PIPESTATUS[0]}}")
     assert (cut.returncode, cut.stdout, cut.stderr) == (0, "[ps 0] x\n", "")
 
 

@@ -24,12 +24,12 @@ def test_generated_parts_are_up_to_date():
     parts = 0
     for path in readmes.files():
         parts += len(readmes.PART.findall(path.read_text()))
-        assert readmes.updated(path) == path.read_text(), "python lab/readmes.py --fix: %s" % path
-        assert not re.search("@@[A-Z]+@@", path.read_text()), "%s is not finished" % path
+        assert readmes.updated(path) == path.read_text(), f"python lab/readmes.py --fix: {path}"
+        assert not re.search("@@[A-Z]+@@", path.read_text()), f"{path} is not finished"
         # After </details> Markdown begins again at an empty line.
         assert "</details>\n<!-- end -->\n\n" in path.read_text() + "\n" or (
             "</details>\n<!-- end -->" not in path.read_text()
-        ), "an empty line after a folded part of %s" % path
+        ), f"an empty line after a folded part of {path}"
     assert parts >= 10
     there = support.launchers() + support.engines()
     there += [path for path in examples.tracked("README.md") if path.parents[1] == engines.FOLDER]
@@ -41,7 +41,7 @@ def test_nothing_is_left_to_write():
     """Catches what lab/new_example.py wants to be written: on a page, in a script, in a test."""
     paths = readmes.files() + examples.scripts() + examples.tracked("tests/equations/*.py")
     marked = [str(path) for path in paths if new_example.TODO in path.read_text()]
-    assert not marked, "write what %s asks for in %s" % (new_example.TODO, ", ".join(marked))
+    assert not marked, "write what {} asks for in {}".format(new_example.TODO, ", ".join(marked))
 
 
 def result_files():
@@ -218,10 +218,10 @@ def test_links_lead_somewhere():
             if "://" not in target:
                 checked += 1
                 found = path.parent / target if target else path
-                assert found.exists(), "%s: %s" % (path, target)
+                assert found.exists(), f"{path}: {target}"
                 page = found / "README.md" if found.is_dir() else found
                 if anchor and page.suffix == ".md":
-                    assert anchor in anchors(page), "%s: %s#%s" % (path, target, anchor)
+                    assert anchor in anchors(page), f"{path}: {target}#{anchor}"
     assert checked >= 20
 
 
@@ -354,7 +354,7 @@ def test_numbers_in_prose_are_those_of_the_results():
         page = page.partition(GUIDE)[0]  # the next test's
         for number in re.findall(NUMBER, re.sub(PROSE, "", page)):
             checked += 1
-            assert number in results, "%s: %s" % (name, number)
+            assert number in results, f"{name}: {number}"
     assert checked > 3
 
 
@@ -386,7 +386,7 @@ def test_numbers_in_advice_stand_where_it_links_to():
             known += "".join(text for text in texts if text.startswith("{"))
             for number in re.findall(NUMBER, re.sub(PROSE, "", paragraph)):
                 checked += 1
-                assert number in known, "%s: %s" % (name, number)
+                assert number in known, f"{name}: {number}"
     assert checked > 15
     text = (support.ROOT / "tests" / "equations" / "test_identities.py").read_text()
     assert all(f"def {test}(" in text for test in COMPUTED.values())
@@ -449,7 +449,7 @@ def test_commands_exist():
                     continue
                 checked += 1
                 launcher = folder / found[1]
-                assert launcher.is_file(), "%s: %s" % (path, line)
+                assert launcher.is_file(), f"{path}: {line}"
                 script = (
                     examples.script_of(launcher)
                     if launcher.name.startswith("run") and launcher.parent.name != "tests"
@@ -475,8 +475,8 @@ def test_commands_exist():
                         text = readmes.script(support.ROOT / word.split()[0]).read_text()
                     for flag in re.findall(r"(?:^|\s)(--[\w-]+)", word):
                         # As a parser takes it, or in a list of (name, default, help).
-                        known = '"%s"' % flag in text or '("%s", ' % flag[2:] in text
-                        assert known, "%s: %s" % (path, line)
+                        known = f'"{flag}"' in text or f'("{flag[2:]}", ' in text
+                        assert known, f"{path}: {line}"
     assert checked >= 15
 
 
@@ -495,7 +495,7 @@ def test_the_citation_is_of_this_version():
     assert citation["version"] == tfrun.__version__
     changes = (support.ROOT / "CHANGELOG.md").read_text()
     newest = re.search("(?m)^## (.+)$", changes)[1]
-    assert newest == "%s, %s" % (citation["version"], citation["date-released"])
+    assert newest == "{}, {}".format(citation["version"], citation["date-released"])
     archive = readmes.read_json(support.ROOT / ".zenodo.json")
     assert archive["upload_type"] == "software" and archive["description"]
     assert archive["creators"] == citation["authors"], "Zenodo and GitHub name the same people"
@@ -560,7 +560,7 @@ def test_flags_in_the_table_are_argparse_s():
     )
     assert len(rows) >= 6
     for flag, default, text in rows:
-        assert flag in help_text and "%s (%s)" % (text, default) in help_text
+        assert flag in help_text and f"{text} ({default})" in help_text
 
 
 def test_style():

@@ -74,7 +74,7 @@ def test_a_difference_is_found(tmp_path):
     ]:
         for script in [victim, neighbour] if "helper" in new else [victim]:
             script.write_text(examples.replaced(script, [(old, new)]))
-        assert regions.problems(tmp_path)[0], "not found: %r" % new
+        assert regions.problems(tmp_path)[0], f"not found: {new!r}"
         victim.write_text(whole)
 
 
@@ -110,20 +110,20 @@ def order_faults(text):
     marks = [mark for mark, _ in itertools.groupby(marks)]
     due = SESSION_LANDMARKS if "algorithm" in functions else LANDMARKS
     if marks not in (due, [mark for mark in due if mark != "server"]):
-        faults.append("above the divider stand %s" % ", ".join(marks))
+        faults.append("above the divider stand {}".format(", ".join(marks)))
     if functions[:1] != [mark for mark in due if mark in examples.ALGORITHM and mark in marks][:1]:
-        faults.append("%s comes before the algorithm" % functions[:1])
+        faults.append(f"{functions[:1]} comes before the algorithm")
     if functions[-1:] != ["main"] and functions[-2:] != ["main", "train"]:
-        faults.append("%s come last, not main, or main and a train of its own" % functions[-2:])
+        faults.append(f"{functions[-2:]} come last, not main, or main and a train of its own")
 
     below = "\n".join(lines[dividers[0] :])
     names = [name for name, _ in regions.split(below) if name]
     if names != [name for name in BELOW if name in names]:
-        faults.append("below the divider stand %s" % ", ".join(names))
+        faults.append("below the divider stand {}".format(", ".join(names)))
     outside = [line for name, part in regions.split(below) if not name for line in part]
     outside = [line for line in outside if line and not line.startswith("#")]
     if outside != ['if __name__ == "__main__":', "    main()"]:
-        faults.append("below the divider, in no region: %s" % outside)
+        faults.append(f"below the divider, in no region: {outside}")
     return faults
 
 

@@ -85,7 +85,7 @@ def verdict(check, answer, seconds=SECONDS):
     except Late:
         found = "late"
     except BaseException as error:
-        found = "raised %s: %s" % (type(error).__name__, error)
+        found = f"raised {type(error).__name__}: {error}"
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
     return found, said.getvalue()
@@ -199,21 +199,21 @@ def generic(space, check, solution, calls):
     if not callable(solution):
         for value in [*VALUES, *spoiled(solution)]:
             if value is None or type(value) is not type(solution) or value != solution:
-                yield "%r" % (value,), False, value
+                yield f"{value!r}", False, value
         for value in alike(solution):
-            yield "%r" % (value,), True, value
+            yield f"{value!r}", True, value
         return
     for value in VALUES:
-        yield "always %r" % (value,), False, as_is(value)
+        yield f"always {value!r}", False, as_is(value)
     yield "nothing but ...", False, as_is(...)
     for error in errors(space):
-        yield "raises %r" % error, False, raises(error)
+        yield f"raises {error!r}", False, raises(error)
     if isinstance(solution, type):
         for method in [name for name, what in vars(solution).items() if callable(what)]:
             yield method + " does nothing", False, made_with(solution, method, as_is(None))
             for error in errors(space):
                 yield (
-                    method + " raises %r" % error,
+                    method + f" raises {error!r}",
                     False,
                     made_with(solution, method, raises(error)),
                 )
@@ -241,7 +241,7 @@ def generic(space, check, solution, calls):
             yield "call %d gives %r for %r" % (k, list(spoiled(value))[i], value), False, change
     for i in range(min((len(list(alike(value))) for value in results), default=0)):
         change = changed_at(solution, None, lambda one, i=i: list(alike(one))[i])
-        yield "the same as %r" % (list(alike(results[0]))[i],), True, change
+        yield f"the same as {list(alike(results[0]))[i]!r}", True, change
 
 
 def judge(exercise):

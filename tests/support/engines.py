@@ -27,8 +27,8 @@ def one_kill(first, *others):
 def environment(*extras):
     """os.environ as in a run.sh of Beyond-One-Machine for Spark."""
     tools = os.path.dirname(sys.executable)
-    lines = ["cd %s" % FOLDER, "source extras.sh"]
-    lines += ["extra %s" % name for name in extras] + ["env -0"]
+    lines = [f"cd {FOLDER}", "source extras.sh"]
+    lines += [f"extra {name}" for name in extras] + ["env -0"]
     done = subprocess.run(
         ["bash", "-ec", "\n".join(lines)],
         env={**os.environ, "PATH": tools + os.pathsep + os.environ["PATH"]},

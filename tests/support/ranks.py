@@ -92,7 +92,7 @@ def main():
         os.environ["OUTPUT_DIR"] = str(folder / name / str(hvd.rank()))
         module.main()
         recorder.save(folder / name / str(hvd.rank()) / "record.npz")
-        print("done: %s" % name, flush=True)
+        print(f"done: {name}", flush=True)
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ def check_the_end(process, directory, steps=STEPS, accuracy=0.95):
     rows = {row["global_step"] for row in support.pushes(directory)}
     # A task that is killed may have made an update, and not have written its line.
     missing = set(range(1, steps + 1)) - rows
-    assert len(missing) <= result["restarts"], "updates without a line: %s" % sorted(missing)
+    assert len(missing) <= result["restarts"], f"updates without a line: {sorted(missing)}"
     assert not support.processes_of(directory)
     assert summary.summarize(RunData.read(directory)) == result, (
         "what tfrun summary says of the same files"

@@ -138,8 +138,8 @@ IN_THE_LOOP = "        passed = metrics.step %"
 RECORD = [
     (
         "    if metrics.is_chief and manager.latest_checkpoint:\n",
-        "    w.assign_add(tf.ones_like(w) * %s)\n"
-        "    if metrics.is_chief and manager.latest_checkpoint:\n" % RANK,
+        f"    w.assign_add(tf.ones_like(w) * {RANK})\n"
+        "    if metrics.is_chief and manager.latest_checkpoint:\n",
     ),
     (
         "    metrics.step = int(step)\n",

@@ -60,4 +60,4 @@ def fake_nvidia_smi(folder, gpus):
     listed = "".join("echo 'GPU %d: A (UUID: %d)'\n" % (i, i) for i in range(gpus))
     (folder / "nvidia-smi").write_text("#!/bin/sh\n" + listed)
     (folder / "nvidia-smi").chmod(0o755)
-    return "%s:%s" % (folder, os.environ["PATH"])
+    return "{}:{}".format(folder, os.environ["PATH"])

@@ -79,7 +79,7 @@ def run_well(texts, folder, ps=1):
             script.write_text(text)
             codes, output = quick.run(script, folder / str(number), "--steps", "20")
             if any(codes):
-                failed.append("%s: exit codes %s\n%s" % (name, codes, output))
+                failed.append(f"{name}: exit codes {codes}\n{output}")
     assert not failed, "\n".join(failed)
 
 
@@ -144,7 +144,7 @@ def changed(script, groups):
 
 def caught(fails):
     """Passes where an assertion fails, one of whose lines begins with this name."""
-    return pytest.raises(AssertionError, match=r"(?m)^ *%s: " % fails)
+    return pytest.raises(AssertionError, match=rf"(?m)^ *{fails}: ")
 
 
 def ask(method, default):
@@ -241,7 +241,7 @@ def wait_until(condition, seconds, what):
     """Waits for `condition()` to be true; fails with `what` after that many seconds."""
     limit = Limit(seconds)
     while not (value := condition()):
-        assert not limit.over(), "after %s s: not %s" % (limit.seconds, what)
+        assert not limit.over(), f"after {limit.seconds} s: not {what}"
         time.sleep(0.05)
     return value
 
