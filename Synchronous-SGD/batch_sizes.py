@@ -67,7 +67,7 @@ def draw(results, path):
     axes = figure.subplots()
     sizes = found["batches"]
     for number, rule in enumerate(found["rules"]):
-        color, errors = "C%d" % number, [rule["errors"][str(size)] for size in sizes]
+        color, errors = f"C{number}", [rule["errors"][str(size)] for size in sizes]
         beside = [size * 1.05 ** (number - 1) for size in sizes]
         axes.plot(
             beside,

@@ -264,7 +264,7 @@ def with_solutions(notebook, wrong=()):
             more = [f"{code}\n\n{refuse}" for each, code in wrong if each == asked]
             for code in [*FENCE.findall(folded), *more]:
                 number += 1
-                cells.append(nbformat.v4.new_code_cell(code, id="solution-%d" % number))
+                cells.append(nbformat.v4.new_code_cell(code, id=f"solution-{number}"))
     return nbformat.v4.new_notebook(cells=cells, metadata=METADATA)
 
 
@@ -303,13 +303,13 @@ def differences(notebook, fresh):
     """Where a notebook is not that of its source, or was not run from top to bottom."""
     for number, (cell, expected) in enumerate(zip(notebook.cells, fresh.cells), 1):
         if (cell.cell_type, cell.source) != (expected.cell_type, expected.source):
-            yield "cell %d is not that of the source" % number
+            yield f"cell {number} is not that of the source"
             return
         if cell.id != expected.id or cell.metadata != expected.metadata:
-            yield "cell %d has metadata that the source does not give" % number
+            yield f"cell {number} has metadata that the source does not give"
             return
     if len(notebook.cells) != len(fresh.cells):
-        yield "%d cells, and %d in the source" % (len(notebook.cells), len(fresh.cells))
+        yield f"{len(notebook.cells)} cells, and {len(fresh.cells)} in the source"
     if notebook.metadata != fresh.metadata:
         yield "the metadata are not those that the source gives"
     counts = [cell.execution_count for cell in notebook.cells if cell.cell_type == "code"]
@@ -329,10 +329,10 @@ def form(cells):
     for number, cell in enumerate(cells, 1):
         for alt, target in PICTURE.findall(cell.source) if cell.cell_type == "markdown" else []:
             if len(alt) < 30:
-                yield "cell %d: %s has no description, or a short one" % (number, target)
+                yield f"cell {number}: {target} has no description, or a short one"
     for i in code:
         if cells[i].source.startswith(CLEAN_UP) != (i == code[-1]):
-            yield "cell %d: the last cell of code cleans up, and no other" % (i + 1)
+            yield f"cell {i + 1}: the last cell of code cleans up, and no other"
     if not cells[code[0]].source.startswith(f"{COLAB}\nimport course\n"):
         yield f"the first cell of code does not begin with `{COLAB}` and `import course`"
     if "course.begin(" not in cells[code[0]].source or "course.end()" not in cells[code[-1]].source:
@@ -418,9 +418,9 @@ def predictions(cells):
     for i in predicted:
         before = [cell.source for cell in cells[max([0, *(k for k in code if k < i)]) : i]]
         if "**Predict:**" not in "".join(before):
-            yield "cell %d is predicted, and no `**Predict:**` stands right before it" % (i + 1)
+            yield f"cell {i + 1} is predicted, and no `**Predict:**` stands right before it"
         if not cells[i + 1].source.startswith(FOLDED_ANSWER) or not shown(cells[i + 1]):
-            yield "cell %d: the next one does not begin with the answer and its output" % (i + 1)
+            yield f"cell {i + 1}: the next one does not begin with the answer and its output"
 
 
 def shown(cell):
@@ -443,16 +443,16 @@ def exercises(cells):
             )
         hidden = check.metadata.get("jupyter", {}).get("source_hidden")
         if f"@course.exercise\ndef check_{number}(" not in check.source or not hidden:
-            yield "cell %d is no folded `@course.exercise def check_%s`" % (i, number)
+            yield f"cell {i} is no folded `@course.exercise def check_{number}`"
         if cells[i].source.splitlines()[-1] != f"check_{number}(answer_{number})":
-            yield "cell %d does not end with check_%s(answer_%s)" % (i + 1, number, number)
+            yield f"cell {i + 1} does not end with check_{number}(answer_{number})"
         code = "".join("".join(FENCE.findall(text)) for text in DETAILS.findall(after))
         try:
             ast.parse(code)
         except SyntaxError as error:
-            yield "cell %d: %s" % (i + 2, error)
+            yield f"cell {i + 2}: {error}"
         if f"assert check_{number}(answer_{number})" not in code:
-            yield "cell %d: no folded solution that asserts check_%s" % (i + 2, number)
+            yield f"cell {i + 2}: no folded solution that asserts check_{number}"
     if sum(len(DETAILS.findall(cell.source)) for cell in cells) != len(answers):
         yield "the solutions are not as many as the cells for answers"
 
@@ -461,23 +461,23 @@ def outputs(cells):
     """Nothing in them that differs from run to run; a description of each picture."""
     for number, cell in enumerate(cells, 1):
         if has_tag(cell, PREDICTED) and cell.outputs:
-            yield "cell %d is predicted, and shows its output" % number
+            yield f"cell {number} is predicted, and shows its output"
         for what, pattern in UNWANTED.items() if cell.cell_type == "markdown" else []:
             if found := pattern.search(shown(cell)):
-                yield "cell %d shows %s: %s" % (number, what, found[0].strip())
+                yield f"cell {number} shows {what}: {found[0].strip()}"
         for output in cell.get("outputs", []):
             if output.output_type == "error" or output.get("name") == "stderr":
                 yield "cell %d shows %s" % (number, output.get("name", "an error"))
             text = texts(output)
             for what, pattern in UNWANTED.items():
                 if found := pattern.search(text):
-                    yield "cell %d shows %s: %s" % (number, what, found[0].strip())
+                    yield f"cell {number} shows {what}: {found[0].strip()}"
             for kind in output.get("data", {}):
                 if kind.startswith("image/"):
                     if len(output.metadata.get(kind, {}).get("alt", "")) < 30:
-                        yield "cell %d has a picture without a description" % number
+                        yield f"cell {number} has a picture without a description"
                 elif kind != "text/plain":
-                    yield "cell %d has an output of type %s" % (number, kind)
+                    yield f"cell {number} has an output of type {kind}"
 
 
 def chosen(names):
@@ -505,7 +505,7 @@ def run(paths, fresh, seconds):
             failed += 1
             print(error, file=sys.stderr, flush=True)
             continue
-        print("%-36s %5.1f s" % (path.stem, took), flush=True)
+        print(f"{path.stem:<36} {took:5.1f} s", flush=True)
     return failed > 0
 
 
@@ -527,7 +527,7 @@ def main():
     if flags.execute or flags.run:
         return run(paths, flags.execute, flags.seconds)
     found = [f"{path.stem}: {what}" for path in paths for what in problems(path)]
-    print("\n".join(found) or "%d notebooks are in order" % len(paths))
+    print("\n".join(found) or f"{len(paths)} notebooks are in order")
     return bool(found)
 
 

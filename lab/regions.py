@@ -43,7 +43,7 @@ def split(text):
     for number, line in enumerate(text.splitlines(), 1):
         found = MARKER.match(line)
         if not found and re.match(r"\s*#\s*(end)?region\b", line):
-            raise ValueError("line %d is not a marker, but looks like one: %s" % (number, line))
+            raise ValueError(f"line {number} is not a marker, but looks like one: {line}")
         opens = found and found[1] == "region"
         closes = found and found[1] == "endregion"
         divides = line.startswith(DIVIDER)
@@ -129,7 +129,7 @@ def problems(root=ROOT):
             found.append(str(error))
     for name, paths in defined.items():
         if len(paths) > 1 and name not in OWN:
-            found.append("%s is in %d scripts, but in no region" % (name, len(paths)))
+            found.append(f"{name} is in {len(paths)} scripts, but in no region")
     return found, copies
 
 

@@ -59,7 +59,7 @@ def tf_config(env):
     for job, count in counts.items():
         if count:
             name = value(env, job.upper() + "_JOB")
-            cluster[job] = ["%s-%d.%s" % (name, i, suffix) for i in range(count)]
+            cluster[job] = [f"{name}-{i}.{suffix}" for i in range(count)]
     return {"cluster": cluster, "task": {"type": role, "index": index}}
 
 

@@ -60,7 +60,7 @@ def compare(mine, theirs, path=""):
             compare(mine[name], theirs[name], path + "." + name)
     elif isinstance(mine, list) and isinstance(theirs, list) and len(mine) == len(theirs):
         for number, (each, other) in enumerate(zip(mine, theirs)):
-            compare(each, other, "%s.%d" % (path, number))
+            compare(each, other, f"{path}.{number}")
     elif mine != theirs:
         raise ValueError(f"{path}: {mine!r} becomes {theirs!r}")
 

@@ -141,7 +141,7 @@ def ray_of_our_own(cpus):
                     raise
         for each in psutil.Process().children(recursive=True):
             if each.pid != shell.pid:
-                shell.stdin.write("%d\n" % each.pid)
+                shell.stdin.write(f"{each.pid}\n")
         shell.stdin.flush()
         yield
     finally:

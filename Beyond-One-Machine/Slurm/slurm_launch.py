@@ -154,7 +154,7 @@ def parse():
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="what the script gets")
     flags = parser.parse_args()
     if not 0 <= flags.ps <= 99:
-        parser.error("--ps must be from 0 to 99, is %d" % flags.ps)
+        parser.error(f"--ps must be from 0 to 99, is {flags.ps}")
     if not pathlib.Path(flags.script).is_file():
         parser.error(f"there is no script {flags.script} here ({os.getcwd()})")
     if "SLURM_STEP_NODELIST" not in os.environ:

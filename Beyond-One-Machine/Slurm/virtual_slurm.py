@@ -83,7 +83,7 @@ def configure(folder, n_nodes, cpus):
     (folder / "state").mkdir()
     (folder / "hosts").write_text(
         pathlib.Path("/etc/hosts").read_text()
-        + "".join("127.0.0.%d n%d\n" % (10 + number, number) for number in range(1, n_nodes + 1))
+        + "".join(f"127.0.0.{10 + number} n{number}\n" for number in range(1, n_nodes + 1))
     )
     (folder / "munge.key").write_bytes(os.urandom(1024))
     (folder / "munge.key").chmod(0o400)
@@ -97,7 +97,7 @@ def daemons(folder, n_nodes):
     yield ["munged", "--foreground", "--force", *paths]
     yield ["slurmctld", "-D"]
     for number in range(1, n_nodes + 1):
-        yield ["slurmd", "-D", "-N", "n%d" % number]
+        yield ["slurmd", "-D", "-N", f"n{number}"]
 
 
 def wait_until(condition, what):

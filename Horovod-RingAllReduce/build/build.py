@@ -134,7 +134,7 @@ def build(label, folder, log):
     source = next(folder.glob("horovod-*/"))
     lists = source / "horovod" / "tensorflow" / "CMakeLists.txt"
     text, count = re.subn(r".*xla_mpi_ops\.cc.*\n", "", lists.read_text())
-    assert count == 1, "%d lines with xla_mpi_ops.cc in %s" % (count, lists)
+    assert count == 1, f"{count} lines with xla_mpi_ops.cc in {lists}"
     lists.write_text(text)
 
     began, told, terminal = time.time(), 0.0, sys.stderr.isatty()

@@ -61,7 +61,7 @@ def main():
         data = digits()
     x_train, y_train, x_test, y_test = data
     if not 1 <= flags.files <= len(x_train):
-        parser.error("--files must be from 1 to the number of rows, %d" % len(x_train))
+        parser.error(f"--files must be from 1 to the number of rows, {len(x_train)}")
 
     partial = "%s.%d" % (flags.folder.rstrip("/"), os.getpid())
     os.makedirs(partial)
@@ -87,7 +87,7 @@ def main():
         return
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    print("wrote %d + %d examples into %s" % (len(x_train), len(x_test), flags.folder))
+    print(f"wrote {len(x_train)} + {len(x_test)} examples into {flags.folder}")
 
 
 if __name__ == "__main__":

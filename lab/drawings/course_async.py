@@ -20,8 +20,8 @@ def copies():
         side = 1 if k == 0 else -1  # worker 1 is the mirror image
         middle, kind = x + 130, KINDS[k] + " pale"
         own, total = middle + 62 * side, middle - 62 * side
-        parts += [process(x, 180, 260, 116, "worker %d" % k)]
-        parts += [box(own, 228, "w_%d\na copy" % k, kind, width=108, height=56)]
+        parts += [process(x, 180, 260, 116, f"worker {k}")]
+        parts += [box(own, 228, f"w_{k}\na copy", kind, width=108, height=56)]
         parts += [box(total, 228, "a\nsum of g", kind, 108, 56)]
         parts += [arrow(own + 36 * side, 78, own, 198), arrow(total, 198, total + 14 * side, 84)]
         parts += [text(own + 48 * side, 146, "pull"), text(total - 36 * side, 146, "push lr·a")]
@@ -40,7 +40,7 @@ def shards():
     parts += [box(400, 68, "step\nnext ticket", "ps", width=130, height=56)]
     for k, x in enumerate((10, 310)):
         middle, kind = x + 140, KINDS[k] + " pale"
-        parts += [process(x, 186, 280, 156, "process: worker %d" % k)]
+        parts += [process(x, 186, 280, 156, f"process: worker {k}")]
         parts += [box(middle, 218, "w_k, g", kind, width=200, height=36)]
         parts += [text(middle, 264, "its shard of the rows", "small")]
         for row in range(16):

@@ -38,8 +38,8 @@ def begin():
     chief, ps, worker = 90, 300, 510
     parts = [box(chief, 28, "worker 0, chief", width=130), box(worker, 28, "worker 1", width=130)]
     parts += [box(ps, 28, "ps", "ps", 110)]
-    parts += [path("M%d 46 V408" % x, tip=False) for x in (chief, worker)]
-    parts += [path("M%d 46 V434" % ps, tip=False)]
+    parts += [path(f"M{x} 46 V408", tip=False) for x in (chief, worker)]
+    parts += [path(f"M{ps} 46 V434", tip=False)]
     # The worker is early: it asks, and sleeps.
     parts += [arrow(worker, 70, ps + 2, 70), text(405, 62, "ready?")]
     parts += [arrow(ps, 96, worker - 10, 96), text(405, 89, "no", "small")]

@@ -12,11 +12,11 @@ def input_pipeline():
     parts = [text(44, 24, "10 files", "title")]
     for i in range(10):
         parts.append(rect(14, 36 + 25 * i, 60, 20, "ab"[i % 2] + " pale"))
-        parts.append(text(44, 51 + 25 * i, "%d" % i, "small"))
+        parts.append(text(44, 51 + 25 * i, f"{i}", "small"))
     stages = ("shard\ncache", "shuffle\nrepeat", "batch, map\nprefetch")
     for k in range(2):
         y, kind = 10 + 142 * k, "ab"[k]
-        parts.append(frame(150, y, 450, 128, "worker %d" % k))
+        parts.append(frame(150, y, 450, 128, f"worker {k}"))
         for i in range(k, 10, 2):  # a line from each of its files
             parts.append(path("M75 %d L166 %d" % (46 + 25 * i, y + 78), kind + " thin", tip=False))
         for i, words in enumerate(stages):

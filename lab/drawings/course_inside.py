@@ -15,7 +15,7 @@ def inside():
     parts += [box(504, 68, "pushes, late\nnotes", "ps", width=130, height=46)]
     parts += [arrow(152, 68, 288, 68), text(220, 58, "read", "small")]
     for k, x in enumerate((290, 450)):
-        parts += [frame(x, 190, 140, 78, "worker %d" % k)]
+        parts += [frame(x, 190, 140, 78, f"worker {k}")]
         parts += [box(x + 70, 238, "w_k, made", KINDS[k] + " pale", width=112, height=34)]
         parts += [arrow(x + 50, 112, x + 50, 188), arrow(x + 90, 188, x + 90, 112)]
         parts += [text(x + 42, 156, "pull", "end"), left(x + 98, 156, "push")]

@@ -60,7 +60,7 @@ def parallelism():
         parts += [left(8, y, name, "title")]
         for k, kind in enumerate(("a pale", "b pale")):
             x, top = 8 + 302 * k, y + 10
-            parts += [frame(x, top, 282, 122, "device %d" % k)]
+            parts += [frame(x, top, 282, 122, f"device {k}")]
             if row == 0:
                 parts += matrix(x + 20, top + 46, 56, 40, {f"X_{k}": kind})
                 parts += matrix(x + 108, top + 32, 60, 64, {"W1": "box"})
@@ -102,7 +102,7 @@ def tensor():
         for k, kind in enumerate("ab"):
             top = y + 6 + 76 * k
             parts += [rect(156, top, 288, 66, kind + " hollow", 8)]
-            parts += [left(164, top + 18, "device %d" % k, "small")]
+            parts += [left(164, top + 18, f"device {k}", "small")]
             first, second = (f"U_{k}", f"V_{k}") if row == 0 else (f"V_{k}ᵀ", f"U_{k}ᵀ")
             middle = f"H_{k}" if row == 0 else f"dH_{k}"
             parts += [box(210, top + 42, first, kind + " pale", 56, 32)]

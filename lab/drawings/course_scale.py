@@ -13,7 +13,7 @@ def networks():
     parts = []
     for m in range(2):
         x = 4 + 304 * m
-        parts += [frame(x, 8, 288, 160, "machine %d" % m)]
+        parts += [frame(x, 8, 288, 160, f"machine {m}")]
         parts += [rect(x + 12, 40, 264, 26, "ps"), text(x + 144, 58, "inside: 450 GB/s a GPU")]
         for place, kind in enumerate(PLACES):
             middle = x + 45 + 66 * place
@@ -45,7 +45,7 @@ def mesh():
         parts += [frame(x, 8, 276, 186, "data-parallel group %d" % d)]
         for p, kind in enumerate("ab"):
             y = 40 + 82 * p
-            parts += [rect(x + 10, y, 256, 60, "box", 6), left(x + 18, y + 35, "stage %d" % p)]
+            parts += [rect(x + 10, y, 256, 60, "box", 6), left(x + 18, y + 35, f"stage {p}")]
             for t in range(TENSOR):
                 parts += [box(x + 102 + 46 * t, y + 30, str(rank), kind + " pale", 40, 36)]
                 rank += 1
@@ -68,10 +68,10 @@ def hsdp():
     same quarter all-reduce that quarter of the gradient between the machines."""
     parts = []
     for place in range(4):
-        parts += [text(158 + 122 * place, 24, "GPUs %d, %d" % (place, 4 + place), "small")]
+        parts += [text(158 + 122 * place, 24, f"GPUs {place}, {4 + place}", "small")]
     for m in range(2):
         y = 38 + 86 * m
-        parts += [left(4, y + 22, "machine %d" % m)]
+        parts += [left(4, y + 22, f"machine {m}")]
         for place, kind in enumerate(PLACES):
             x = 104 + 122 * place
             parts += [rect(x, y, 108, 34, "box", 2), rect(x + 27 * place, y, 27, 34, kind, 2)]
@@ -92,7 +92,7 @@ def attention():
     """Ring attention on three devices. Each keeps the queries of its third of the tokens. Keys and
     values move one device to the right after steps 0 and 1; in step 2 all queries have met all
     keys and values."""
-    parts = [text(166 + 176 * k, 22, "device %d" % k, "title") for k in range(3)]
+    parts = [text(166 + 176 * k, 22, f"device {k}", "title") for k in range(3)]
     for s in range(3):
         y = 56 + 70 * s
         parts += [left(4, y + 5, "step %d" % s)]

@@ -13,14 +13,14 @@ def scaling():
     parts = [left(10, 24, "synchronous: one step", "title")]
     for k, kind in enumerate(KINDS):
         y = 62 + 34 * k
-        parts.append(bar(10, y, 92, kind, "g %d: B rows" % k))
+        parts.append(bar(10, y, 92, kind, f"g {k}: B rows"))
         parts.append(arrow(106, y + 13, 138, 120))
     parts += [box(168, 122, "mean", width=56), arrow(198, 122, 218, 122)]
     parts += [box(252, 122, "w\nmoves", "ps", width=64, height=50)]
     parts += [left(318, 24, "asynchronous: four steps", "title"), text(342, 54, "pull", "small")]
     for k, kind in enumerate(KINDS):
         y, end = 62 + 34 * k, 520 - 44 * k
-        parts.append(bar(322, y, end - 322, kind, "g %d" % k))
+        parts.append(bar(322, y, end - 322, kind, f"g {k}"))
         parts.append(arrow(end + 4, y + 13, end + 26, 206))
     parts += [box(480, 226, "w moves four times", "ps", width=230)]
     fewer = ("The batch has 4 B rows, and", "an epoch 4 times fewer steps.")

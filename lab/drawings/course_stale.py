@@ -23,7 +23,7 @@ def placements():
         for k in 0, 1:
             left_edge = x + 97 * k
             parts += [rect(left_edge, 176, 89, 124, "frame", 8)]
-            parts += [text(left_edge + 44, 292, "worker %d" % k)]
+            parts += [text(left_edge + 44, 292, f"worker {k}")]
             for place, name in enumerate(on_worker):
                 kind = "ps" if name == "w" else "box"
                 parts += [box(left_edge + 44, 204 + 42 * place, name, kind, width=66)]
@@ -48,7 +48,7 @@ def staleness():
         parts += [left(10, row + 5, name, "title")]
     for number, (begin, end) in enumerate(((0, 3), (3, 5.5), (5.5, 7.7), (7.7, 10.2))):
         parts += [rect(at(begin), ps - 17, at(end) - at(begin), 34, "ps", 0)]
-        parts += [text((at(begin) + at(end)) / 2, ps + 5, "version %d" % number)]
+        parts += [text((at(begin) + at(end)) / 2, ps + 5, f"version {number}")]
     for k, pull, push, tau in ((0, 0.5, 3, 0), (1, 1, 5.5, 1), (0, 3.8, 7.7, 1)):
         edge = 17 if k == 0 else -17
         parts += [arrow(at(pull), ps - edge, at(pull), rows[k] + edge)]

@@ -76,7 +76,7 @@ def zero():
     also only a third of the gradients. ZeRO 3: a third of everything."""
     unit, top, height = 8, 76, 34
     columns, gap = [112 + 162 * k for k in range(3)], 6
-    parts = [text(x + 70, 24, "worker %d" % k, "title") for k, x in enumerate(columns)]
+    parts = [text(x + 70, 24, f"worker {k}", "title") for k, x in enumerate(columns)]
     labels = ("w", "g", "optimizer")
     for x in columns:
         at = x

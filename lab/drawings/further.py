@@ -60,7 +60,7 @@ def local_steps():
         for begin, end in zip(walk, walk[1:]):
             parts.append(thick(*begin, *end, kind))
         x, y = walk[-1]
-        parts.append(left(x + 10, y + 5, "w_%d" % k))
+        parts.append(left(x + 10, y + 5, f"w_{k}"))
     parts += [arrow(*alone, diloco[0] - 7, diloco[1] - 1, kind="frame"), circle(*alone, 4, "box")]
     parts += [circle(*point, 6, "bar") for point in (sagn, mean, diloco)]
     parts += [circle(*w, 7, "ps"), text(w[0] - 14, w[1] + 5, "w", "end")]
@@ -127,7 +127,7 @@ def bounded():
     parts = [left(4, 22, rule, "title")]
     for k, each in enumerate(made):
         y = 44 + 42 * k
-        parts.append(left(4, y + 20, "worker %d" % k))
+        parts.append(left(4, y + 20, f"worker {k}"))
         for number, (begin, end) in enumerate(each, 1):
             after = each[number][0] if number < len(each) else until
             parts.append(bar(at(begin) + 2, y, UNIT * (end - begin) - 4, KINDS[k], number, 30))
@@ -249,7 +249,7 @@ def compressed():
     rows = feedback()
     for number, (step, before, c, after) in enumerate(rows):
         y = 110 + 108 * number
-        parts += [left(4, y - 20, "step %d" % (number + 1))]
+        parts += [left(4, y - 20, f"step {number + 1}")]
         parts += columns(64, y, before, "b pale") + columns(64, y, step, "a", before)
         parts += columns(244, y, c, "done") + columns(424, y, after, "b pale")
         for x in (64, 244, 424):
@@ -268,7 +268,7 @@ def compressed():
         for row, (n, count) in enumerate(zip(SIZES, sent)):
             y = 306 + 30 * row
             if not column:
-                parts.append(left(4, y + 16, "%d workers" % n))
+                parts.append(left(4, y + 16, f"{n} workers"))
             parts += [rect(x, y, 36 * count, 22, "done", 2)]
             parts.append(left(x + 36 * count + 8, y + 16, f"{count:g}", "small"))
     notes = (
@@ -298,7 +298,7 @@ def ring_of(pairs, coloured):
         parts.append(arrow(x1 + dx, y1 + dy, x2 - dx, y2 - dy, both=True))
     for k, (x, y) in enumerate(places):
         parts.append(circle(x, y, 22, "a" if k in coloured else "box"))
-        parts.append(text(x, y + 5, "w_%d" % k, "on" if k in coloured else ""))
+        parts.append(text(x, y + 5, f"w_{k}", "on" if k in coloured else ""))
     return parts
 
 
@@ -330,7 +330,7 @@ def gradients_to_all():
         parts.append(arrow(x1 + dx, y1 + dy, x2 - dx, y2 - dy, both=True))
     for places in PEERS, AROUND:
         for k, (x, y) in enumerate(places):
-            parts += [circle(x, y, 22, KINDS[k]), text(x, y + 5, "w_%d" % k, "on")]
+            parts += [circle(x, y, 22, KINDS[k]), text(x, y + 5, f"w_{k}", "on")]
     parts.append(box(452, 140, "ps", "ps", 44))
     parts += lines(
         4, 286, ("a worker applies its gradient at once,", "and sends it to both others")
@@ -378,7 +378,7 @@ def d_psgd():
     parts += [rect(x0, y0, width, height, "line", 0)]
     for decade in range(DECADES + 1):
         y = y0 + height * decade / DECADES
-        parts += [text(x0 - 8, y + 5, "%g" % 0.1**decade, "small end")]
+        parts += [text(x0 - 8, y + 5, f"{0.1**decade:g}", "small end")]
     for step in range(0, GOSSIP_STEPS + 1, 4):
         parts += [text(x0 + width * step / GOSSIP_STEPS, y0 + height + 20, step, "small")]
     for kind, n in zip(KINDS, RINGS):
@@ -390,7 +390,7 @@ def d_psgd():
         parts.append(line(points, kind + " hollow"))
         x, y = points[-1]
         y += 5 if n > min(RINGS) else -30
-        parts += [left(x + 8, y, "n = %d" % n)]
+        parts += [left(x + 8, y, f"n = {n}")]
         parts += [left(x + 8, y + 18, f"× {disagreement(n)[1]:.3f}", "small")]
     parts += lines(270, 286, ("without gradients; below n: by what", "each step multiplies it"))
     return parts, [disagreement(n)[1] for n in RINGS]

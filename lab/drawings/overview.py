@@ -7,7 +7,7 @@ def with_ps(x, y, synchronous):
     """Three workers and a parameter server; synchronous: a bar where all wait for each other."""
     parts = [box(x, y + 70, "parameters w", "ps", width=130)]
     for number, at in enumerate((x - 105, x, x + 105)):
-        parts.append(box(at, y + 190, "worker %d" % number))
+        parts.append(box(at, y + 190, f"worker {number}"))
         parts.append(arrow(at, y + 172, x + (at - x) / 3, y + 88, both=True))
     if synchronous:
         parts.append(path(f"M{x - 140:g} {y + 150:g} h280", "bar", tip=False))
@@ -18,7 +18,7 @@ def all_reduce(x, y):
     """Three workers that send sums around a ring, each with all parameters."""
     places = [(x, y + 72), (x + 95, y + 185), (x - 95, y + 185)]
     parts = [
-        box(*place, "worker %d, w" % number, "ps", width=104) for number, place in enumerate(places)
+        box(*place, f"worker {number}, w", "ps", width=104) for number, place in enumerate(places)
     ]
     parts.append(arrow(x + 30, y + 91, x + 82, y + 165))
     parts.append(arrow(x + 41, y + 185, x - 41, y + 185))

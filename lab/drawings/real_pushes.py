@@ -68,7 +68,7 @@ def timeline(rows, end):
     first, unit, parts = 76, 474 / end, []
     for number, kind in enumerate("ab"):
         y = 268 + 34 * number
-        parts.append(left(4, y + 17, "worker %d" % number))
+        parts.append(left(4, y + 17, f"worker {number}"))
         for row in rows:
             if row["worker"] == number:
                 at = [
@@ -99,7 +99,7 @@ def pushes():
         own = [row for row in rows if row["worker"] == number]
         near, far = (x + 62, y), (ps[0] - 78, ps[1] + (-12 if number == 0 else 12))
         parts.append(line([near, far]))
-        parts.append(box(x, y, "worker %d" % number, width=110, height=50))
+        parts.append(box(x, y, f"worker {number}", width=110, height=50))
         computes = visible([(row["pulled"], row["computed"]) for row in own], end)
         frame = rect(x - 55, y - 25, 110, 50, kind + " hollow", 6)
         parts.append(f'<g opacity="0">{frame}{computes}</g>')

@@ -24,9 +24,9 @@ def collective():
     copy, so that all copies stay the same."""
     parts = []
     for k, x in enumerate((100, 275, 450)):
-        parts += [frame(x - 82, 10, 164, 292, "worker %d" % k)]
+        parts += [frame(x - 82, 10, 164, 292, f"worker {k}")]
         parts += [box(x, 66, "its own copy of w", "ps", 144), arrow(x, 84, x, 104)]
-        parts += [outlined(x, 128, "g_%d\nof a mini-batch" % k, KINDS[k], 150, 46)]
+        parts += [outlined(x, 128, f"g_{k}\nof a mini-batch", KINDS[k], 150, 46)]
         parts += [arrow(x, 153, x, 178), arrow(x, 232, x, 256)]
         parts += [box(x, 274, "w ← w − lr · mean", "ps", 150)]
     words = "all-reduce, by a ring: all wait for all\n"
@@ -41,7 +41,7 @@ def horovod():
     and there is no ps."""
     parts = []
     for host, x in enumerate((145, 415)):
-        parts.append(frame(x - 128, 10, 256, 150, "host %d" % (host + 1)))
+        parts.append(frame(x - 128, 10, 256, 150, f"host {host + 1}"))
         for local in range(2):
             rank, at = 2 * host + local, x - 62 + 124 * local
             words = "rank %d\nlocal rank %d\nGPU %d" % (rank, local, local)
@@ -111,7 +111,7 @@ def cell(x, y, letter, counts):
 
 def cells(x, y, counts, k):
     """A worker in the ring, with its chunks."""
-    parts = [box(x, y, "", "box", 150, 84), text(x, y - 22, "worker %d" % k, "title")]
+    parts = [box(x, y, "", "box", 150, 84), text(x, y - 22, f"worker {k}", "title")]
     for c in range(N):
         parts += cell(x - 68 + 34 * c, y - 12, "abcd"[c], [count[k][c] for count in counts])
     return parts
@@ -157,9 +157,9 @@ def disc(letter, x, y, phase):
 
 def table(y, found):
     """All states, one row each: how many workers' numbers each chunk is the sum of."""
-    parts, names = [], ["start"] + ["%s %d" % (phase, s + 1) for phase, s in PHASES]
+    parts, names = [], ["start"] + [f"{phase} {s + 1}" for phase, s in PHASES]
     for k in range(N):
-        parts.append(text(184 + 104 * k, y - 26, "worker %d" % k, "small"))
+        parts.append(text(184 + 104 * k, y - 26, f"worker {k}", "small"))
         parts += [text(146 + 25 * c + 104 * k, y - 8, "abcd"[c], "small") for c in range(N)]
     for row, (name, have) in enumerate(zip(names, found)):
         top = y + 27 * row
@@ -193,7 +193,7 @@ def ring():
     parts += messages(EDGES, disc)
     cut = ("a gradient is cut", "in %d chunks, a to %s" % (N, "abcd"[N - 1]))
     steps = (
-        "%d + %d steps; in each" % (N - 1, N - 1),
+        f"{N - 1} + {N - 1} steps; in each",
         "every worker sends",
         "one chunk to the next",
     )

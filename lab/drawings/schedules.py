@@ -74,7 +74,7 @@ def timelines():
     waited, pushed = synchronous_steps(), asynchronous_steps()
     steps = len({end for *_, end in waited})
     parts = [left(4, 20, "Synchronous", "title")]
-    parts += [text(530, 20, "%d updates of w, each the mean of 3 gradients" % steps, "small end")]
+    parts += [text(530, 20, f"{steps} updates of w, each the mean of 3 gradients", "small end")]
     parts += names(36)
     for k, begin, done, end in waited:
         parts.append(bar(at(begin), 36 + 36 * k, UNIT * (done - begin) - 2, KINDS[k], "g"))
@@ -85,7 +85,7 @@ def timelines():
         parts.append(path(f"M{at(end):g} 30 V140", "bar", tip=False))
     parts += [text(at(6.6), 160, "w moves when all have pushed", "small")]
     parts += [left(4, 200, "Asynchronous", "title")]
-    says = "%d updates, each of 1 gradient; numbers: staleness" % len(pushed)
+    says = f"{len(pushed)} updates, each of 1 gradient; numbers: staleness"
     parts += [text(530, 200, says, "small end")]
     parts += workers(216, pushed, "%d")
     fast, slow = (max(late for k, *_, late in pushed if (k == 2) == is_slow) for is_slow in (0, 1))
@@ -204,7 +204,7 @@ def pipeline():
                 most.append(stores)
                 words = f"stores up to {stores} micro-batch{'es' * (stores > 1)}"
                 parts.append(text(592, top + 18, words, "small end"))
-            parts += [left(4, top + 18, "stage %d" % k), rect(62, top, unit * end, 24, "idle", 0)]
+            parts += [left(4, top + 18, f"stage {k}"), rect(62, top, unit * end, 24, "idle", 0)]
             for (stage, kind, m), (begin, until) in done.items():
                 if stage == k:
                     words = str(m) if m is not None else "all"

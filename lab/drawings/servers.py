@@ -73,8 +73,8 @@ def cluster():
     for y, job, index, port in tasks:
         kind = "ps" if job == "ps" else "box"
         parts.append(rect(328, y - 28, 256, 58, kind, 6))
-        parts.append(left(338, y - 7, "%s %d" % (job, index), "title"))
-        parts.append(text(576, y - 7, "listens at port %d" % port, "small end"))
+        parts.append(left(338, y - 7, f"{job} {index}", "title"))
+        parts.append(text(576, y - 7, f"listens at port {port}", "small end"))
         parts.append(left(338, y + 18, '"task": "%s", %d' % (job, index), "code"))
         parts.append(arrow(246, 174, 326, y))
     return parts
@@ -88,7 +88,7 @@ def update():
     staleness."""
     worker, ps = 110, 410
     parts = [box(worker, 30, "worker k", width=110), box(ps, 30, "ps: w", "ps", 110)]
-    parts += [path("M%d 47 V330" % x, tip=False) for x in (worker, ps)]
+    parts += [path(f"M{x} 47 V330", tip=False) for x in (worker, ps)]
     parts += [arrow(worker, 75, ps - 2, 90), arrow(ps, 90, worker + 2, 105)]
     parts += [text(260, 74, "1  pull"), text(260, 118, "w_k ← w", "small")]
     parts += [bar(worker - 14, 110, 28, "a", height=110)]
@@ -97,7 +97,7 @@ def update():
     parts += [arrow(worker, 228, ps - 2, 248), text(260, 228, "3  push lr·g")]
     parts += [rect(ps - 55, 248, 110, 28, "ps"), text(ps, 267, "w ← w − lr·g")]
     parts += [arrow(ps, 278, worker + 2, 298), text(260, 308, "done", "small")]
-    parts += [path("M%d 92 h12 V246 h-12" % (ps + 14), tip=False)]
+    parts += [path(f"M{ps + 14} 92 h12 V246 h-12", tip=False)]
     parts += lines(ps + 34, 156, ("others may", "push here:", "staleness"), "", 19)
     parts += [text(20, 95, "time", "small"), path("M20 105 V320")]
     return parts
@@ -152,11 +152,11 @@ def hosts():
     out, and as many in: here twice as many."""
     parts = [box(280, 165, "switch: each link carries R bytes a second, each way", width=540)]
     for k, x in enumerate((75, 212, 348, 485)):
-        parts += [outlined(x, 36, "worker %d" % k, (*KINDS, "done")[k], 110, 44)]
+        parts += [outlined(x, 36, f"worker {k}", (*KINDS, "done")[k], 110, 44)]
         parts += [arrow(x - 14, 60, x - 14, 146), arrow(x + 14, 146, x + 14, 60)]
         parts += [text(x - 22, 108, "S", "end"), left(x + 22, 108, "S")]
     for p, x in enumerate((160, 400)):
-        parts += [box(x, 292, "ps %d\nS / m of w" % p, "ps", 150, 50)]
+        parts += [box(x, 292, f"ps {p}\nS / m of w", "ps", 150, 50)]
         parts += [arrow(x - 22, 184, x - 22, 264), arrow(x + 22, 264, x + 22, 184)]
         parts += [text(x - 32, 228, "n S / m", "end"), left(x + 32, 228, "n S / m")]
     return parts

@@ -176,7 +176,7 @@ def thick(x1, y1, x2, y2, kind):
 def animate(name, keys, end, seconds, discrete=False):
     """An animation of an attribute through [(time, value)], again and again in so many seconds."""
     keys = [(0, keys[0][1]), *keys, (end, keys[-1][1])]
-    times = ";".join("%.4f" % (at / end) for at, _ in keys)
+    times = ";".join(f"{at / end:.4f}" for at, _ in keys)
     values = ";".join(f"{value:g}" for _, value in keys)
     how = ' calcMode="discrete"' if discrete else ""
     return (

@@ -30,12 +30,12 @@ def sync():
     for k, x in enumerate(PLACES):
         late, kind = k == 2, KINDS[k]
         parts.append(rect(x - 74, 124, 86, 50, kind + " pale" if not late else "idle", 6))
-        parts.append(text(x - 31, 144, "slot %d" % k, "small"))
+        parts.append(text(x - 31, 144, f"slot {k}", "small"))
         parts.append(text(x - 31, 165, *((f"g_{k} late", "lost") if late else (f"g_{k}",))))
         parts.append(rect(x + 20, 124, 60, 50, "box", 6))
         parts += [text(x + 50, 144, "token", "small"), text(x + 50, 165, "8")]
         parts += [arrow(x - 31, 262, x - 31, 178), arrow(x + 50, 178, x + 50, 262)]
-        parts.append(outlined(x, 282, "worker %d" % k, kind, 150))
+        parts.append(outlined(x, 282, f"worker {k}", kind, 150))
         if not late:
             parts.append(arrow(x - 31, 122, (x + 400) / 3, 95))
         parts.append(text(x - 38, 226, ("1  push", "2  push", "4  push")[k], "small end"))
@@ -63,7 +63,7 @@ def replicas():
     parts.append(text(226, 104, "a thread of the chief", "small end"))
     parts.append(left(364, 98, "n = 3 tokens", "small"))
     for k, x in enumerate(PLACES):
-        parts.append(outlined(x, 302, "worker %d" % k, KINDS[k], 130))
+        parts.append(outlined(x, 302, f"worker {k}", KINDS[k], 130))
         parts.append(arrow(x - 30, 283, 70 + 112 * k, 184))
         parts.append(arrow(404 + 36 * k, 182, x + 30, 283, kind="frame"))
     parts += [left(12, 348, "solid: a gradient and its step", "small")]
@@ -81,7 +81,7 @@ def rates():
     0.05 by default; w moves by the sum of the two, in one step."""
     parts = []
     for k, y in enumerate((44, 118)):
-        words = "worker %d: g_%d(w)\nrate lr_%d = %g" % (k, k, k, RATES[k])
+        words = f"worker {k}: g_{k}(w)\nrate lr_{k} = {RATES[k]:g}"
         parts.append(outlined(106, y, words, KINDS[k], 180, 56))
     parts += [box(130, 200, "w ← w − (lr_0·g_0 + lr_1·g_1)", "ps", 240, 40)]
     w = (300, 150)
@@ -103,8 +103,8 @@ def towers():
     for k, x in enumerate((150, 400)):
         parts.append(frame(x - 110, 112, 220, 120, f"/GPU:{k}"))
         parts.append(rect(x - 110, 112, 220, 120, KINDS[k] + " hollow", 8))
-        parts += [text(x + 10, 158, "copy of w, mini-batch %d" % k, "small"), arrow(x, 166, x, 184)]
-        parts += [box(x, 204, "g_%d" % k, width=80), arrow(275 + (x - 275) / 4, 88, x, 110)]
+        parts += [text(x + 10, 158, f"copy of w, mini-batch {k}", "small"), arrow(x, 166, x, 184)]
+        parts += [box(x, 204, f"g_{k}", width=80), arrow(275 + (x - 275) / 4, 88, x, 110)]
         parts += [arrow(x, 234, 275 + (x - 275) / 3, 262)]
     parts += [box(275, 284, "mean = (g_0 + g_1) / 2", "ps", 200, 40)]
     parts += [path("M376 284 H526 V62 H342"), text(435, 54, "w ← w − lr · mean", "small")]

@@ -21,7 +21,7 @@ T = 4  # in the pictures; the scripts' default is 10
 
 def steps(x, y, kind, width=66):
     """T local steps of a worker from x on."""
-    return [bar(x + (width + 4) * t, y, width, kind, "g_%d" % (t + 1), 34) for t in range(T)]
+    return [bar(x + (width + 4) * t, y, width, kind, f"g_{t + 1}", 34) for t in range(T)]
 
 
 def one_window(server, push):
@@ -131,7 +131,7 @@ def sagn():
     parts = [rect(10, 10, 540, 56, "ps", 6), left(22, 43, "ps", "title")]
     parts.append(text(310, 43, "w ← w − lr · (a_0 / T + a_1 / T) / n"))
     for k, (y, width) in enumerate(((124, 50), (186, 72))):
-        parts += [left(4, y + 22, "worker %d" % k), *steps(84, y, KINDS[k], width)]
+        parts += [left(4, y + 22, f"worker {k}"), *steps(84, y, KINDS[k], width)]
         end = 84 + 4 * (width + 4)
         if k == 0:
             parts.append(rect(end, y, 388 - end, 34, "idle", 3))

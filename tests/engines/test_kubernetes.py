@@ -101,7 +101,7 @@ def test_each_pod_gets_its_place_in_the_cluster(pods, tmp_path):
         task = config["task"]
         address = config["cluster"][task["type"]][task["index"]]
         port = template["spec"]["containers"][0]["ports"][0]["containerPort"]
-        assert address == "%s.training.svc:%d" % (host, port)
+        assert address == f"{host}.training.svc:{port}"
         assert task == {"type": env["ROLE"], "index": int(env["JOB_COMPLETION_INDEX"])}
         known.append(address)
     for config in configs:

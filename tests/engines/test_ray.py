@@ -58,15 +58,15 @@ def test_killed_processes_come_back(tmp_path):
 
             def step(number=number):
                 assert run.process.poll() is None, run.file.read_text()
-                text = run.file.read_text().split("attempt %d: all tasks begin" % number)[-1]
+                text = run.file.read_text().split(f"attempt {number}: all tasks begin")[-1]
                 found = re.findall(r"chief 0\] update (\d+) of", text)
                 return int(found[-1]) if found else 0
 
-            first = support.wait_until(step, 100, "attempt %d trains" % number)
+            first = support.wait_until(step, 100, f"attempt {number} trains")
             support.wait_until(lambda first=first: step() > first + 200, 60, "it has checkpoints")
             process = support.task(run.directory, job, 0)
             (process if job == "worker" else process.parent()).kill()
-            run.says("attempt %d: all tasks begin" % (number + 1))
+            run.says(f"attempt {number + 1}: all tasks begin")
         code, output = run.end()
     assert code == 0, output
     assert run.chiefs == 1

@@ -114,15 +114,15 @@ def check_compressor(name, n, text=None, shapes=ringed.SHAPES):
         bound = 1e-4 * max(np.abs(p_k).max() for p_k in p)
         for k in range(n):
             if not (apart := np.abs(c[k] - due[k])[sure[k]].max()) < bound:
-                wrong.append("%s, c: %g apart on worker %d in step %d" % (name, apart, k, step))
+                wrong.append(f"{name}, c: {apart:g} apart on worker {k} in step {step}")
             if not np.array_equal(mean[k], mean[0]) or mean[k].dtype != np.float32:
-                wrong.append("%s, ranks: another mean on worker %d in step %d" % (name, k, step))
+                wrong.append(f"{name}, ranks: another mean on worker {k} in step {step}")
         apart = np.abs(mean[0] - sum(due) / n)[np.all(sure, 0)].max()
         if not apart < bound:
-            wrong.append("%s, mean: %g apart in step %d" % (name, apart, step))
+            wrong.append(f"{name}, mean: {apart:g} apart in step {step}")
         for i, q in Q[0].items():  # up to the signs of its columns
             if not np.abs(np.abs(q) - np.abs(expected.Q[i])).max() < bound:
-                wrong.append("%s, Q: another in step %d" % (name, step))
+                wrong.append(f"{name}, Q: another in step {step}")
             expected.Q[i] = q.astype(float)  # or rounding would grow from step to step
     # What was sent, and the last e, are the sum of all lr * g: of each worker, or of all together.
     if flags["compress"] in ("top-k", "sign"):
@@ -136,7 +136,7 @@ def check_compressor(name, n, text=None, shapes=ringed.SHAPES):
             wrong.append(f"{name}, sum: of all workers together")
     for k in range(n if expected.biased else 0):
         if not (apart := np.abs(sums[k] + done[k][1] - given[:, k].sum(0)).max()) < 1e-5:
-            wrong.append("%s, sum: %g apart on worker %d" % (name, apart, k))
+            wrong.append(f"{name}, sum: {apart:g} apart on worker {k}")
     assert not wrong, "\n".join(wrong)
 
 
@@ -310,22 +310,22 @@ def check_training(quick, folder, name, changes=(), n=2):
     wrong, moved = [], 0
     for step in range(STEPS):
         if not all(np.array_equal(each[step + 1], w[0][step + 1]) for each in w):
-            wrong.append("%s, ranks: not bit for bit the same after step %d" % (what, step))
+            wrong.append(f"{what}, ranks: not bit for bit the same after step {step}")
         now = w[0][step].astype(float)
         found = [gradient(k, step, expected.cut(now)) for k in range(n)]
         g = [np.concatenate(parts, axis=None) for _, parts in found]
         due = [loss for loss, _ in found]
         if not np.abs(np.subtract([each[step] for each in losses], due)).max() < 1e-5:
-            wrong.append("%s, losses: others in step %d" % (what, step))
+            wrong.append(f"{what}, losses: others in step {step}")
         moved = moved + problem.LR * sum(g) / n
         e_now = [each[step] for each in e]
         due, e_due, sure = expected.step(now, e_now, g, problem.LR, step, forget)
         apart = np.abs(w[0][step + 1] - due)[np.all(sure, 0)].max()
         if not apart < 2e-5:
-            wrong.append("%s, parameters: %g apart after step %d" % (what, apart, step))
+            wrong.append(f"{what}, parameters: {apart:g} apart after step {step}")
         for k in range(n):
             if not (apart := np.abs(e[k][step + 1] - e_due[k])[sure[k]].max()) < 2e-5:
-                wrong.append("%s, errors: %g on worker %d in step %d" % (what, apart, k, step))
+                wrong.append(f"{what}, errors: {apart:g} on worker {k} in step {step}")
         assert np.mean(sure) > 0.99
     if expected.biased and not forget:
         left = w[0][0] - w[0][STEPS] + sum(each[STEPS] for each in e) / n - moved

@@ -27,8 +27,8 @@ from tfrun.launch import cluster
 SCRIPT = examples.main_script("Model-Parallelism")
 LAYOUTS = {  # name: (places, does each have a server, layers in each place)
     "two workers": (["/job:worker/task:0", "/job:worker/task:1"], True, [1, 2]),
-    "three workers": (["/job:worker/task:%d" % k for k in range(3)], True, [1, 1, 1]),
-    "two devices": (["/job:localhost/task:0/device:CPU:%d" % k for k in range(2)], False, [1, 2]),
+    "three workers": ([f"/job:worker/task:{k}" for k in range(3)], True, [1, 1, 1]),
+    "two devices": ([f"/job:localhost/task:0/device:CPU:{k}" for k in range(2)], False, [1, 2]),
     "one place": (["/job:localhost/task:0"], False, [3]),
 }
 EQUATION = equations.of(SCRIPT)
@@ -195,7 +195,7 @@ def check_places(layout, text=None, micro_batches=M, schedule="1f1b"):
 
         # Variables: what reads and what moves them is where they are.
         home = itertools.chain(*([k] * 2 * count for k, count in enumerate(layers)))
-        due = {"w_%d" % i: {k} for i, k in enumerate(home)}
+        due = {f"w_{i}": {k} for i, k in enumerate(home)}
         found = {name: set() for name in due}
         moved = 0
         for op in ran:
@@ -234,7 +234,7 @@ def check_places(layout, text=None, micro_batches=M, schedule="1f1b"):
             wrong.append(f"crossing: {large}, not {dict(due)}")
         size = sum(4 * np.prod(t.shape.as_list()) for t in forth + back)
         if row[7] != size:
-            wrong.append("bytes: %d, not %d" % (row[7], size))
+            wrong.append(f"bytes: {row[7]}, not {size}")
         assert not wrong, "\n".join(wrong)
         return statistics, size
 

@@ -34,7 +34,7 @@ def run(as_tasks, tmp_path):
     """run(name, n, *flags, text=None, code=0, **env) -> the run directory, and what was printed."""
 
     def run(name, n, *flags, text=None, code=0, **env):
-        folder = tmp_path / ("run-%d" % len(list(tmp_path.iterdir())))
+        folder = tmp_path / (f"run-{len(list(tmp_path.iterdir()))}")
         folder.mkdir()
         script = folder / SCRIPTS[name].name
         script.write_text(text or SCRIPTS[name].read_text())
@@ -94,7 +94,7 @@ def test_w_is_the_same_to_the_last_bit_on_all_workers(run):
     )
     folder, _ = run("collective", 3, "--steps", "20", text=text)
     for when in ("first", "last"):
-        ranks = [np.load(folder / ("w-%s-%d.npz" % (when, rank))) for rank in range(3)]
+        ranks = [np.load(folder / (f"w-{when}-{rank}.npz")) for rank in range(3)]
         assert len(ranks[0].files) == 6
         for name in ranks[0].files:
             for other in ranks[1:]:
@@ -217,7 +217,7 @@ def test_workers_that_see_other_checkpoints(as_tasks, tmp_path):
     codes, output = as_tasks.run(script, tmp_path, "--steps", "40")
     assert codes == [1, 1], output
     for step in 20, 0:
-        assert "RuntimeError: This worker begins at step %d, others elsewhere" % step in output
+        assert f"RuntimeError: This worker begins at step {step}, others elsewhere" in output
 
 
 def test_each_worker_leaves_its_metrics_and_the_chief_alone_a_checkpoint(run):
@@ -252,7 +252,7 @@ def test_a_long_run_needs_no_more_threads_and_one_that_hangs_is_named(tmp_path):
     with collective(tmp_path / "run", "--steps", "1000000", "--step-timeout", "4") as run:
         threads = []
         for step in 200, 800:
-            support.wait_until(lambda step=step: run.step() >= step, 60, "%d steps" % step)
+            support.wait_until(lambda step=step: run.step() >= step, 60, f"{step} steps")
             threads.append(run.worker(0).num_threads())
         assert threads[1] < threads[0] + 50, threads
         run.worker(1).send_signal(signal.SIGSTOP)

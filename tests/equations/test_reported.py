@@ -126,7 +126,7 @@ def check_calls(example, changes, quick, folder):
     directory = run(quick, folder, example, changes, "--steps", "25")
     tasks = RunData.read(directory).tasks.values()
     steps = [[*task.pushes["global_step"]] for task in tasks]
-    assert steps == [[*range(1, 26)]] * 2, "updates: %s" % [numbers[-1] for numbers in steps]
+    assert steps == [[*range(1, 26)]] * 2, f"updates: {[numbers[-1] for numbers in steps]}"
 
 
 # Worker 1 is slow between its ticket and its push, and notes the last w that it has seen.
@@ -308,7 +308,7 @@ def check_losses(example, changes, quick, folder):
     x, y, found = x[first] / 16, y[first], rows_of(directory)
     apart = []
     for step in range(7, 11):  # those that are kept
-        w = saved(str(directory / ("model.ckpt-%d" % step)))
+        w = saved(str(directory / (f"model.ckpt-{step}")))
         rows = draw(0, step, BATCH, len(x))
         loss, _ = references.perceptron([v.astype(float) for v in w], x[rows], y[rows])
         (reported,) = found["loss"][found["global_step"] == step + 1]

@@ -76,9 +76,9 @@ def check_all_reduce(n, size, text=None):
     bound = n * 2.0**-23 * sum(np.abs(v) for v in vectors)
     for k, (x, sent, received, apart) in enumerate(done):
         if not np.all(np.abs(x - exact) <= bound):
-            wrong.append("sum: %g apart on worker %d" % (np.abs(x - exact).max(), k))
+            wrong.append(f"sum: {np.abs(x - exact).max():g} apart on worker {k}")
         if not np.array_equal(x, done[0][0]) or not np.array_equal(x, expected):
-            wrong.append("bits: worker %d has others than worker 0 or than the equation" % k)
+            wrong.append(f"bits: worker {k} has others than worker 0 or than the equation")
         parts = [4 * len(range(size)[chunk(size, n, c % n)]) for c in range(k, k + 3)]
         if (sent, received) != (8 * size - parts[1] - parts[2], 8 * size - parts[0] - parts[1]):
             wrong.append("bytes: worker %d has sent %d, received %d" % (k, sent, received))
@@ -177,17 +177,17 @@ def check_training(quick, folder, changes=(), flags=(), n=3):
     losses = [[row["loss"] for row in support.pushes(each)] for each in ringed.folders(folder, n)]
     for step in range(21):
         if not all(np.array_equal(each[step], values[0][step]) for each in values):
-            wrong.append("ranks: not bit for bit the same after %d steps" % step)
+            wrong.append(f"ranks: not bit for bit the same after {step} steps")
         w = values[0][step]
         if not (apart := np.abs(w - interleaved.flat(expected.w)).max()) < 1e-5:
-            wrong.append("parameters: %g apart after %d steps" % (apart, step))
+            wrong.append(f"parameters: {apart:g} apart after {step} steps")
         if not (apart := np.abs(w - interleaved.flat(union)).max()) < 1e-6 * (step + 1):
-            wrong.append("union: %g apart after %d steps" % (apart, step))
+            wrong.append(f"union: {apart:g} apart after {step} steps")
         if step == 20:
             break
         due = expected.together(range(n))
         if not np.abs(np.array(due) - [each[step] for each in losses]).max() < 1e-5:
-            wrong.append("losses: others in step %d" % step)
+            wrong.append(f"losses: others in step {step}")
         _, union = problem.union_step(union, n, step)
     assert np.abs(values[0][20] - values[0][0]).max() > 0.01
     assert not wrong, "\n".join(wrong)
@@ -212,7 +212,7 @@ def test_training_is_one_worker_on_the_union_of_the_batches(quick, tmp_path):
 
     left = [{path.name for path in each.glob("*")} for each in ringed.folders(tmp_path)]
     for k in 1, 2:
-        assert left[k] == {"metrics-worker-%d.csv" % k, "w.npy"}
+        assert left[k] == {f"metrics-worker-{k}.csv", "w.npy"}
     assert {"checkpoint", "model.ckpt-20.index", "flags.json"} < left[0]
 
 
@@ -286,7 +286,7 @@ def at_step(step, what):
     return [
         (
             ringed.IN_THE_LOOP,
-            "        if metrics.step == %d and %s\n%s" % (step, what, ringed.IN_THE_LOOP),
+            f"        if metrics.step == {step} and {what}\n{ringed.IN_THE_LOOP}",
         )
     ]
 

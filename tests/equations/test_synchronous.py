@@ -343,7 +343,7 @@ def test_a_lost_worker_and_a_lost_ps_change_no_step(tmp_path):
             SYNC.parent / "run.sh", tmp_path / name, *flags, TFRUN_RESTARTS="2"
         ) as run:
             for job, step in [("worker", 150), ("ps", 300)] if name == "lost" else []:
-                support.wait_until(lambda s=step: run.step() >= s, 60, "step %d" % step)
+                support.wait_until(lambda s=step: run.step() >= s, 60, f"step {step}")
                 support.task(run.directory, job, 1 if job == "worker" else 0).kill()
             assert run.process.wait(support.patience(90)) == 0, run.process.communicate()[0]
     whole, lost = (support.result(tmp_path / name) for name in ("whole", "lost"))

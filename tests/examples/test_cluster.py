@@ -171,7 +171,7 @@ def test_a_script_alone(script, tmp_path):
             assert process.returncode == 0, output
             said = [line for line in output.splitlines() if line.startswith(("listen", "done"))]
             if process is processes[0]:
-                assert said == ["listening at 127.0.0.1:%d" % ports[0], "done"], output
+                assert said == [f"listening at 127.0.0.1:{ports[0]}", "done"], output
             else:
                 assert said == ["done, the output is in %s" % (tmp_path / "output")], output
     finally:

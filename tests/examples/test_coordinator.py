@@ -159,7 +159,7 @@ def check_the_staleness(a, b):
 
 
 def rows_of_both(directory):
-    return [rows_of(directory, "worker-%d" % k) for k in (0, 1)]
+    return [rows_of(directory, f"worker-{k}") for k in (0, 1)]
 
 
 def test_the_staleness_is_exact(two):
@@ -202,11 +202,11 @@ def check_the_shards(directory):
     """
     w, gradient = first_values(), gradient_on_digits(2)
     for k in range(2):
-        rows = rows_of(directory, "worker-%d" % k)
+        rows = rows_of(directory, f"worker-{k}")
         losses, numbers = rows["loss"], rows["global_step"] - 1 - rows["staleness"]
         due = [gradient(k, int(number), w)[0] for number in numbers]
         apart = np.abs(losses - due).max()
-        assert len(losses) and apart < 1e-5, "worker %d: %g apart" % (k, apart)
+        assert len(losses) and apart < 1e-5, f"worker {k}: {apart:g} apart"
 
 
 STILL = ["--learning-rate", "1e-30", "--steps", 120]

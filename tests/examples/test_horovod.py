@@ -81,8 +81,8 @@ class Rank:
     def __init__(self, directory):
         record = np.load(directory / "record.npz")
         self.sent = record["sent"]
-        self.drawn = [record["drawn_%d" % i] for i in range(len(record.files) // 2)]
-        self.w = list(zip(*(record["w_%d" % i] for i in range(len(self.drawn)))))
+        self.drawn = [record[f"drawn_{i}"] for i in range(len(record.files) // 2)]
+        self.w = list(zip(*(record[f"w_{i}"] for i in range(len(self.drawn)))))
         self.losses = [row["loss"] for row in support.pushes(directory)]
         self.checkpoints = len(list(directory.glob("model.ckpt-*.index")))
 
@@ -90,7 +90,7 @@ class Rank:
 def record(folder, n, jobs):
     """{name: its ranks} of {name: [script, *flags]}, all run by one horovodrun with n ranks."""
     (folder / "jobs.json").write_text(json.dumps(jobs))
-    ranks = "horovodrun --gloo -np %d python" % n
+    ranks = f"horovodrun --gloo -np {n} python"
     command = [*TFRUN, "--timeout", "300", "--", *ranks.split()]
     command += [support.ROOT / "tests" / "support" / "ranks.py", folder]
     env = support.environment(folder / "horovodrun", TFRUN_ISOLATE="1")
@@ -299,7 +299,7 @@ def rank(directory, number):
         is_python = "python" in support.ask(process.name, "")
         if variables.get("HOROVOD_RANK") == str(number) and is_python:
             return process
-    raise AssertionError("there is no rank %d" % number)
+    raise AssertionError(f"there is no rank {number}")
 
 
 def end(process, directory, seconds=30):
@@ -325,7 +325,7 @@ def test_a_rank_that_dies_and_a_run_that_goes_on(tmp_path):
     # Should rank 0 have ended first, tfrun says why.
     assert "worker 1 was killed by SIGKILL; the run" in output or GONE in output, output
 
-    step, files = checkpoint(tmp_path), [tmp_path / ("metrics-worker-%d.csv" % k) for k in (0, 1)]
+    step, files = checkpoint(tmp_path), [tmp_path / (f"metrics-worker-{k}.csv") for k in (0, 1)]
     rows = [len(path.read_text().splitlines()) for path in files]
     with begin(tmp_path) as process:
         trains(process)

@@ -155,10 +155,10 @@ def test_a_further_algorithm_learns_with_four_workers_of_which_one_is_killed(lau
 def test_kills_at_random_moments(kills, tmp_path):
     """0 hangs, 0 orphans, 0 lost checkpoints; the seed is printed. KILLS=20 makes more of them."""
     seed = int(os.environ.get("SEED", time.time_ns() % 2**32))
-    print("SEED=%d" % seed)
+    print(f"SEED={seed}")
     dice = random.Random(seed)
     for number in range(int(os.environ.get("KILLS", kills))):
-        directory = tmp_path / ("run %d" % number)
+        directory = tmp_path / (f"run {number}")
         launcher = dice.choice(LAUNCHERS)
         process = begin(directory, 600, launcher, TFRUN_RESTARTS="2")
         time.sleep(dice.uniform(0.5, 12))

@@ -80,7 +80,7 @@ def port_in_use(folder):
     """Listens at a port, and does not share it. Returns the socket, and a TF_CONFIG with it."""
     server = socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True)
     port = server.getsockname()[1]
-    tasks = {"ps": ["127.0.0.1:9"], "worker": ["127.0.0.1:%d" % port]}
+    tasks = {"ps": ["127.0.0.1:9"], "worker": [f"127.0.0.1:{port}"]}
     return server, {"TF_CONFIG": config(tasks)}
 
 
@@ -174,8 +174,8 @@ def ps_without_chief(folder):
     with socket.create_server(("", 0)) as a, socket.create_server(("", 0)) as b:
         ports = [s.getsockname()[1] for s in (a, b)]
     tasks = {
-        "ps": ["127.0.0.1:%d" % ports[0]],
-        "worker": ["127.0.0.1:9", "127.0.0.1:%d" % ports[1]],
+        "ps": [f"127.0.0.1:{ports[0]}"],
+        "worker": ["127.0.0.1:9", f"127.0.0.1:{ports[1]}"],
     }
     ps = subprocess.Popen(
         [sys.executable, folder / HOGWILD.name],
@@ -414,7 +414,7 @@ def problem(case, folder, run):
             held.wait()
     after = contents(folder, WRITTEN_ANEW)
     if process.returncode != code or words not in process.stderr:
-        return "%s: exit %d: %s" % (case, process.returncode, process.stderr)
+        return f"{case}: exit {process.returncode}: {process.stderr}"
     if not errors.explain(process.stderr):
         return f"{case}: not explained: {process.stderr}"
     if took > support.patience(30):
@@ -431,7 +431,7 @@ def test_each_kind_is_raised_and_explained(zygote, tmp_path):
     # Those that start a server, or wait, have a process of their own.
     alone = [name for name, case in CASES.items() if isinstance(case.script, str)]
     alone += ["a rate that is too high", "port in use"]
-    places = {case: tmp_path / ("case %d" % number) for number, case in enumerate(CASES)}
+    places = {case: tmp_path / (f"case {number}") for number, case in enumerate(CASES)}
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         slow = [pool.submit(problem, case, places[case], run) for case in alone]
         problems = [problem(case, places[case], zygote.run) for case in CASES if case not in alone]
@@ -479,14 +479,14 @@ def test_a_mistake_in_an_own_model_is_explained_by_what_it_is(zygote, tmp_path):
     problems = []
     for number, (what, case) in enumerate(OWN_MODELS.items()):
         script, changes, arrays, words = case
-        folder = tmp_path / ("case %d" % number)
+        folder = tmp_path / (f"case {number}")
         folder.mkdir()
         (folder / script.name).write_text(examples.replaced(script, changes))
         dataset(folder, **arrays)
         process = zygote.run(script.name, [*NPZ, "--steps", "2"], folder)
         said = errors.explain(process.stderr) or "not explained: " + process.stderr
         if process.returncode != 1 or words not in said:
-            problems.append("%s: exit %d: %s" % (what, process.returncode, said))
+            problems.append(f"{what}: exit {process.returncode}: {said}")
     assert not problems, "\n\n".join(problems)
 
 

@@ -264,7 +264,7 @@ deeper()
     assert code == 1
     count = [sum(text in line for line in lines) for text in ("Traceback", "in deeper")]
     assert count == [1, 1], lines
-    said = [[line for line in lines if "at update %d" % i in line] for i in (0, 1)]
+    said = [[line for line in lines if f"at update {i}" in line] for i in (0, 1)]
     # The other may have been stopped before it failed.
     assert max(map(len, said)) == 1 == len([line for line in lines if "Lower" in line]), lines
 

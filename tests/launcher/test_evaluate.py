@@ -179,10 +179,10 @@ class Known:
                 tf.get_variable("w", initializer=tf.constant(vector), partitioner=halves)
             else:
                 for i, value in enumerate(values):
-                    tf.get_variable("w_%d" % i, initializer=tf.constant(value))
+                    tf.get_variable(f"w_{i}", initializer=tf.constant(value))
             for i, value in enumerate(state):
                 saved = value.ravel() if form == "vectors" else value
-                tf.get_variable("state_%d" % i, initializer=tf.constant(saved))
+                tf.get_variable(f"state_{i}", initializer=tf.constant(saved))
             session.run(tf.global_variables_initializer())
             path, saver = self.directory / "model.ckpt", tf.train.Saver(save_relative_paths=True)
             saver.save(session, str(path), step, write_meta_graph=False)

@@ -76,14 +76,14 @@ def test_a_run_that_is_stopped_goes_on(tmp_path):
     assert process.returncode == 128 + signal.SIGINT, output
     ((at, command),) = re.findall(r"it goes on from update (\d+) with: (.+)", output)
     at = int(at)
-    assert 0 < at < 90000 and support.newest_checkpoint(directory).endswith("-%d" % at)
+    assert 0 < at < 90000 and support.newest_checkpoint(directory).endswith(f"-{at}")
     made = int(max(row["global_step"] for row in support.pushes(directory)))
     assert at % 300 == 0 and made - at <= 300, "%d updates are lost" % (made - at)
 
     more = command.replace("90000", str(made + 100))
     assert more != command
     for text, said in [
-        (more, "it goes on from update %d," % at),
+        (more, f"it goes on from update {at},"),
         (more, "There is a finished run in"),
         (more.replace(str(made + 100), str(made + 200)), "it goes on from update"),
     ]:

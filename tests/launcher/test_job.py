@@ -24,7 +24,7 @@ two_cores = pytest.mark.needs("two cores")
 def seen(lines):
     """{task: [cores, threads, GPUs, COLOUR]} from the lines of SHOW."""
     shown = [json.loads(line.split("] ", 1)[1]) for line in lines if '["' in line]
-    return {"%s %d" % (job, index): rest for job, index, *rest in shown}
+    return {f"{job} {index}": rest for job, index, *rest in shown}
 
 
 @two_cores
@@ -85,7 +85,7 @@ time.sleep(60 if index else 4)
 @pytest.mark.parametrize(
     "flags, words",
     [
-        (["--cpus", "worker=%d" % (len(CORES) + 1)], "this machine has %d" % len(CORES)),
+        (["--cpus", "worker=%d" % (len(CORES) + 1)], f"this machine has {len(CORES)}"),
         (["--gpus", "worker=1"], "asks for 1 GPU (1 worker x 1), and this machine has 0"),
         (["--memory", "worker=1000T"], "asks for 1000 TiB of memory"),
         (["--cpus", "ps=1"], "--cpus names ps, and this run has none"),

@@ -376,9 +376,9 @@ def test_a_flood_of_output(tmp_path):
     code, lines = run(tmp_path, "--workers", "2")
     assert code == 0
     for index in (0, 1):
-        expected = ["worker %d %d" % (index, i) for i in range(100000)]
-        assert (tmp_path / "run" / ("worker-%d.log" % index)).read_text().splitlines() == expected
-        assert [line[11:] for line in lines if line.startswith("[worker %d]" % index)] == expected
+        expected = [f"worker {index} {i}" for i in range(100000)]
+        assert (tmp_path / "run" / (f"worker-{index}.log")).read_text().splitlines() == expected
+        assert [line[11:] for line in lines if line.startswith(f"[worker {index}]")] == expected
 
 
 @pytest.mark.parametrize(

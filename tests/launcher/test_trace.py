@@ -113,7 +113,7 @@ def test_activities_by_hand(tmp_path):
 def test_numbers_of_updates_stand_in_order():
     """Also where an answer comes after that of a later update; those without room have none."""
     pushes = [
-        activities.Activity("worker %d" % (step % 2), "push", at - 1, at, {"global_step": step})
+        activities.Activity(f"worker {step % 2}", "push", at - 1, at, {"global_step": step})
         for step, at in ((7, 10.0), (8, 14.0), (9, 12.0), (10, 20.0), (10, 21.0))
     ]
     made = activities.moments(pushes)
@@ -127,7 +127,7 @@ def test_numbers_of_updates_stand_in_order():
 def test_the_window_has_every_worker(tmp_path):
     """Also one that is ten times slower than the other seven."""
     tasks = {
-        "worker_%d" % k: [
+        f"worker_{k}": [
             push(t - 0.004 * slow, t - 0.001, t, step)
             for step in range(1, 400 // slow)
             for t in [100 + k / 1000 + step * 0.01 * slow]

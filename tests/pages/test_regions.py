@@ -93,7 +93,7 @@ def order_faults(text):
     lines = text.splitlines()
     dividers = [number for number, line in enumerate(lines) if line.startswith(examples.DIVIDER)]
     if len(dividers) != 1:
-        return ["it has %d dividers" % len(dividers)]
+        return [f"it has {len(dividers)} dividers"]
     above = ast.parse("\n".join(lines[: dividers[0]]))
     functions = [node.name for node in above.body if isinstance(node, ast.FunctionDef)]
     marks = []

@@ -232,13 +232,13 @@ def generic(space, check, solution, calls):
     ]
     if not all(plain):
         for k, value in enumerate(results):
-            yield "always that of call %d" % k, False, as_is(value)
+            yield f"always that of call {k}", False, as_is(value)
         return
     for k, value in list(enumerate(results))[:calls]:
-        yield "always that of call %d: %r" % (k, value), False, as_is(value)
+        yield f"always that of call {k}: {value!r}", False, as_is(value)
         for i in range(len(list(spoiled(value)))):
             change = changed_at(solution, k, lambda one, i=i: list(spoiled(one))[i])
-            yield "call %d gives %r for %r" % (k, list(spoiled(value))[i], value), False, change
+            yield f"call {k} gives {list(spoiled(value))[i]!r} for {value!r}", False, change
     for i in range(min((len(list(alike(value))) for value in results), default=0)):
         change = changed_at(solution, None, lambda one, i=i: list(alike(one))[i])
         yield f"the same as {list(alike(results[0]))[i]!r}", True, change

@@ -229,7 +229,7 @@ class Workers:
         """The arrays of which the vector has all numbers, one array after the other."""
         shapes = self.workers[0].shapes
         ends = np.cumsum([np.prod(shape, dtype=int) for shape in shapes])
-        assert len(vector) == ends[-1], "%d numbers for the shapes %s" % (len(vector), shapes)
+        assert len(vector) == ends[-1], f"{len(vector)} numbers for the shapes {shapes}"
         return [part.reshape(shape) for part, shape in zip(np.split(vector, ends[:-1]), shapes)]
 
     def values(self):

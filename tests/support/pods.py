@@ -74,17 +74,17 @@ def network(folder, names):
     commands = ["link add pods type bridge", "link set pods up", "link set lo up"]
     for number in range(len(names)):
         commands += [
-            "netns add pod%d" % number,
-            "link add veth%d type veth peer name eth0 netns pod%d" % (number, number),
-            "link set veth%d master pods up" % number,
-            "-n pod%d link set lo up" % number,
-            "-n pod%d address add 10.0.0.%d/24 dev eth0" % (number, number + 1),
-            "-n pod%d link set eth0 up" % number,
+            f"netns add pod{number}",
+            f"link add veth{number} type veth peer name eth0 netns pod{number}",
+            f"link set veth{number} master pods up",
+            f"-n pod{number} link set lo up",
+            f"-n pod{number} address add 10.0.0.{number + 1}/24 dev eth0",
+            f"-n pod{number} link set eth0 up",
         ]
     for command in commands:
         subprocess.run(["ip", *command.split()], check=True)
     hosts = pathlib.Path(folder, "hosts")
-    lines = ["10.0.0.%d %s" % (number, name) for number, name in enumerate(names, 1)]
+    lines = [f"10.0.0.{number} {name}" for number, name in enumerate(names, 1)]
     hosts.write_text("\n".join(["127.0.0.1 localhost", *lines, ""]))
     subprocess.run(["mount", "--bind", hosts, "/etc/hosts"], check=True)
 
@@ -96,7 +96,7 @@ def run_inside(arguments):
         network(folder, [host for host, _ in pods])
         running = [
             subprocess.Popen(
-                ["ip", "netns", "exec", "pod%d" % number]
+                ["ip", "netns", "exec", f"pod{number}"]
                 + [sys.executable, HERE / "kubernetes_launch.py", *arguments],
                 # The image's PATH; where the volume is; and HOME, which is /tmp in the image.
                 env={**env, "PATH": os.environ["PATH"], "OUTPUT_DIR": os.environ["OUTPUT_DIR"]},

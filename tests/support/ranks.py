@@ -78,8 +78,8 @@ class Recorder:
         steps = sorted(self.values)
         assert steps == list(range(steps[0], steps[0] + len(steps))), steps
         count = len(self.drawn)
-        arrays = {"w_%d" % i: [self.values[s][i] for s in steps] for i in range(count)}
-        drawn = {"drawn_%d" % i: v for i, v in enumerate(self.drawn)}
+        arrays = {f"w_{i}": [self.values[s][i] for s in steps] for i in range(count)}
+        drawn = {f"drawn_{i}": v for i, v in enumerate(self.drawn)}
         np.savez(path, sent=[self.sent[s] for s in steps], **arrays, **drawn)
 
 

@@ -177,4 +177,4 @@ def train(quick, path, folder, *flags, changes=(), steps=20, n=3, calls=True):
 
 def folders(folder, n=3):
     """Returns where each worker has left its files."""
-    return [folder / "run" / ("worker-%d" % k) for k in range(n)]
+    return [folder / "run" / (f"worker-{k}") for k in range(n)]

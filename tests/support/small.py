@@ -57,7 +57,7 @@ def tasks(folder):
 
 def fake_nvidia_smi(folder, gpus):
     """A PATH with a stand-in for nvidia-smi that lists so many GPUs."""
-    listed = "".join("echo 'GPU %d: A (UUID: %d)'\n" % (i, i) for i in range(gpus))
+    listed = "".join(f"echo 'GPU {i}: A (UUID: {i})'\n" for i in range(gpus))
     (folder / "nvidia-smi").write_text("#!/bin/sh\n" + listed)
     (folder / "nvidia-smi").chmod(0o755)
     return "{}:{}".format(folder, os.environ["PATH"])

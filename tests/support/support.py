@@ -75,7 +75,7 @@ def run_well(texts, folder, ps=1):
     failed = []
     with QuickCluster(ps=ps) as quick:
         for number, (name, text) in enumerate(texts.items()):
-            script = folder / ("%d.py" % number)
+            script = folder / (f"{number}.py")
             script.write_text(text)
             codes, output = quick.run(script, folder / str(number), "--steps", "20")
             if any(codes):
