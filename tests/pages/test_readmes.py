@@ -563,6 +563,13 @@ def test_flags_in_the_table_are_argparse_s():
         assert flag in help_text and f"{text} ({default})" in help_text
 
 
+def test_files_are_small():
+    """Catches a large file, which every clone would load for ever."""
+    for path in examples.tracked("*"):
+        if path != readmes.COMPARE:  # all runs of a grid, and their curves
+            assert path.stat().st_size < 500 * 1024, f"{path} is larger than 500 KB"
+
+
 def test_style():
     """ruff and shellcheck have nothing to say."""
     tools = os.path.dirname(sys.executable)
