@@ -11,19 +11,15 @@ import fcntl
 import json
 import os
 import pathlib
-import re
 import signal
 import socket
 import subprocess
 import sys
 import time
 
+from tfrun.known_errors import NOTICE
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-NOTICES = re.compile(
-    r"WARNING: All log messages before absl|.*oneDNN custom operations are on|"
-    r".*Could not find cuda drivers|.*TensorFlow binary is optimized|"
-    r"To enable the following instructions"
-)  # at each start of TensorFlow
 # Of every task. Its grpc_proxy is empty, too, unless somebody has set one: otherwise gRPC takes
 # http_proxy between the tasks.
 SURROUNDINGS = {
@@ -33,6 +29,11 @@ SURROUNDINGS = {
 }
 # What our caller ignores, as nohup does, stays ignored.
 IGNORED = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) == signal.SIG_IGN]
+
+
+def is_notice(line):
+    """Returns whether TensorFlow prints a line at each start."""
+    return NOTICE.match(line.encode())
 
 
 def handle(number, handler):
@@ -157,7 +158,7 @@ def run_task(script, roles, addresses, number, env, lock):
         )
         stack.callback(child.kill)
         for line in child.stdout:  # an engine sends to this generator; a file is none
-            if not NOTICES.match(line):
+            if not is_notice(line):
                 last.append(line)
             yield line
         code = child.wait()

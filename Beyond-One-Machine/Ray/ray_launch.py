@@ -82,7 +82,7 @@ def attempt(script, roles, output, seconds):
                 del running[stream]
                 continue
             if isinstance(line, str):
-                if not launching.NOTICES.match(line):
+                if not launching.is_notice(line):
                     print(f"[{running[stream]}] {line.rstrip()}", flush=True)
                 continue
             failure, texts = line

@@ -102,7 +102,7 @@ class Reports(socketserver.ThreadingTCPServer):
                 if (name, text) == ("spark", BEGIN):
                     Reports.attempts += 1
                     text = f"attempt {Reports.attempts}: all tasks begin"
-                if not launching.NOTICES.match(text):
+                if not launching.is_notice(text):
                     print(f"[{name}] {text}", flush=True)
 
 
