@@ -5,14 +5,17 @@ import errno
 import fcntl
 import json
 import os
+import re
 import sys
 import types
 
 import numpy as np
 import pytest
+import small
 import support
 from lab import examples, regions
 from tfrun.runs import run_directory
+from tfrun.runs.data import RunData
 
 SCRIPTS = examples.scripts()
 SESSIONS = examples.main_script("From-TensorFlow-1/HogWild-Sessions")
@@ -100,6 +103,23 @@ def test_what_the_machine_has_set_does_not_matter(script, monkeypatch):
     assert os.environ["KERAS_BACKEND"] == "tensorflow"
     assert os.environ["grpc_proxy"] == ""  # gRPC takes it before http_proxy
     assert os.environ["TF_CPP_MIN_LOG_LEVEL"] == "0"  # which the user has set
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_no_script_needs_its_docstring(script):
+    """Catches __doc__.split: python -OO leaves docstrings out, and __doc__ is None."""
+    assert not re.search(r"__doc__[.\[]", script.read_text())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name, ps", [("HogWild", 1), ("Ring-AllReduce", 0)])
+def test_a_run_without_docstrings(name, ps, tmp_path):
+    """Catches what else needs a docstring, or an assert, in a script or in tfrun."""
+    command = [*small.TFRUN, "--ps", str(ps), "--workers", "2", "--", examples.main_script(name)]
+    env = support.environment(tmp_path, PYTHONOPTIMIZE="2")
+    done = support.finished(*command, "--steps", "60", env=env, seconds=100)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert RunData.read(tmp_path).result["steps"] == 60
 
 
 HEAVY = {"keras", "tensorflow", "horovod", "numpy"}

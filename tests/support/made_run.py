@@ -6,8 +6,8 @@ Needs the standard library only, so that the small scripts that tests start impo
 import json
 import pathlib
 
-COLUMNS = "push_time pull_time global_step local_steps examples loss staleness bytes wait_seconds"
-COLUMNS = COLUMNS.split()
+from tfrun.runs.metrics_csv import PUSH as COLUMNS
+
 TESTS = ["test_accuracy", "test_loss"]  # where a test names no others
 
 
