@@ -457,6 +457,22 @@ def exercises(cells):
         yield "the solutions are not as many as the cells for answers"
 
 
+def wrong_with(output):
+    """Yields what an output shows or has that it must not."""
+    if output.output_type == "error" or output.get("name") == "stderr":
+        yield f"shows {output.get('name', 'an error')}"
+    text = texts(output)
+    for what, pattern in UNWANTED.items():
+        if found := pattern.search(text):
+            yield f"shows {what}: {found[0].strip()}"
+    for kind in output.get("data", {}):
+        if kind.startswith("image/"):
+            if len(output.metadata.get(kind, {}).get("alt", "")) < 30:
+                yield "has a picture without a description"
+        elif kind != "text/plain":
+            yield f"has an output of type {kind}"
+
+
 def outputs(cells):
     """Nothing in them that differs from run to run; a description of each picture."""
     for number, cell in enumerate(cells, 1):
@@ -466,18 +482,7 @@ def outputs(cells):
             if found := pattern.search(shown(cell)):
                 yield f"cell {number} shows {what}: {found[0].strip()}"
         for output in cell.get("outputs", []):
-            if output.output_type == "error" or output.get("name") == "stderr":
-                yield "cell %d shows %s" % (number, output.get("name", "an error"))
-            text = texts(output)
-            for what, pattern in UNWANTED.items():
-                if found := pattern.search(text):
-                    yield f"cell {number} shows {what}: {found[0].strip()}"
-            for kind in output.get("data", {}):
-                if kind.startswith("image/"):
-                    if len(output.metadata.get(kind, {}).get("alt", "")) < 30:
-                        yield f"cell {number} has a picture without a description"
-                elif kind != "text/plain":
-                    yield f"cell {number} has an output of type {kind}"
+            yield from (f"cell {number} {what}" for what in wrong_with(output))
 
 
 def chosen(names):

@@ -19,8 +19,11 @@ class BadInput(ValueError):
     """What is wrong with the arguments of launch, in one line."""
 
 
-def checked(map_fun, args_dict, logdir, direction, jobs, threads):
-    """({name: combination}, the folder, the function under its partials). Raises BadInput."""
+def points_of(args_dict):
+    """Returns the combinations that a dict of lists, a list of dicts or one dict means.
+
+    Raises BadInput where there is none, or one that is no mapping of names to plain values.
+    """
     if isinstance(args_dict, dict):
         for name, values in args_dict.items():
             if not isinstance(values, (list, tuple)) or not values:
@@ -38,6 +41,13 @@ def checked(map_fun, args_dict, logdir, direction, jobs, threads):
                 raise BadInput(f"{name} must be a number, a text, true or false, is {value!r}")
             if name in COLUMNS:
                 raise BadInput(f"no parameter may be named {name}")
+    return points
+
+
+def checked(map_fun, args_dict, logdir, direction, jobs, threads):
+    """({name: combination}, the folder, the function under its partials). Raises BadInput."""
+    points = points_of(args_dict)
+    for point in points:
         signature = inspect.signature(map_fun)
         try:
             signature.bind(**point, **({"logdir": ""} if "logdir" in signature.parameters else {}))

@@ -44,8 +44,7 @@ def window():
     """A window of DOWNPOUR-Easy. The worker pulls w, makes T local steps with gradients g_1 to g_4,
     each at its moved copy w_k, and pushes lr·a once, where a is their sum. The ps subtracts it from
     w. Then the worker pulls again."""
-    parts = one_window(("w ← w − lr·a", "however late the push comes"), "lr·a,  a = g_1 + … + g_4")
-    return parts
+    return one_window(("w ← w − lr·a", "however late the push comes"), "lr·a,  a = g_1 + … + g_4")
 
 
 @figure("downpour.svg", 550, 266)
@@ -57,8 +56,7 @@ def downpour():
         "Adagrad:  h ← h + a²,   w ← w − server_lr · a / √h",
         "one h for each parameter, shared by all workers",
     )
-    parts = one_window(server, "a = g_1 + … + g_4")
-    return parts
+    return one_window(server, "a = g_1 + … + g_4")
 
 
 # Two windows on a bowl: worker k sees a bowl whose lowest point is a little beside that of all.

@@ -690,7 +690,8 @@ def check_row(script=HOGWILD, changes=(), ps=3):
                 long = took >= 0.9 * SECONDS or (worker.begin and name == "gradient")
                 times = long and (made["pull_time"] == began or worker.pulls)
                 found = [] if times else [f"times: {made['pull_time'] - began:g}, {took:g}"]
-                if not (waits >= 0.9 * SECONDS) == (name == "push") or not 0 <= waits <= took:
+                waited = waits >= 0.9 * SECONDS
+                if waited != (name == "push") or not 0 <= waits <= took:
                     found.append(f"wait_seconds: {waits:g}, where the {name} is late")
                 if not found:
                     break
