@@ -77,6 +77,59 @@ def test_a_new_example_has_no_numbers(few_examples):
     assert code == 0, output
 
 
+OWN = [  # the walk of CONTRIBUTING: (file, what new_example.py wrote, what a contributor writes)
+    (
+        "Further-Algorithms/My-Algorithm/my_algorithm.py",
+        "w.assign_sub(delta)",
+        "w.assign_sub(0.5 * delta)",
+    ),
+    (
+        "tests/equations/my_algorithm.py",
+        "        raise NotImplementedError\n",
+        "        loss, g = self.gradient(k, version, w_k)\n"
+        "        self.w = [v - 0.5 * self.lr * d for v, d in zip(self.w, g)]\n"
+        "        return loss\n",
+    ),
+    (
+        "tests/equations/my_algorithm.py",
+        'MISTAKES = {"parameters": {}}',
+        'MISTAKES = {"parameters": {"the whole step": [("0.5 * delta", "delta")]}}',
+    ),
+]
+
+
+@pytest.mark.long
+def test_a_new_example_is_tested_from_its_first_step_on(tmp_path):
+    """Catches a template that cannot be imported, and tests that do not collect beside it.
+
+    Its reference is missing at first, which a test says. With the script's line, the reference and
+    a mistake all is green: three edits in two files.
+    """
+    root = tmp_path / "clone"
+    for path in examples.tracked("*"):
+        copy = root / path.relative_to(support.ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, copy)
+    support.git(root, "init", "-q")
+    code, output = tool(root, "new_example.py", "HogWild", "Further-Algorithms/My-Algorithm")
+    assert code == 0, output
+    support.git(root, "add", ".")
+
+    def results():
+        command = [sys.executable, "-m", "pytest", "-q", "-m", "not long and not nightly"]
+        env = {**os.environ, "PYTHONPATH": root}
+        done = support.finished(*command, "-k", "my_algorithm", cwd=root, env=env, seconds=120)
+        return done.stdout
+
+    output = results()
+    assert "1 failed" in output and "NotImplementedError" in output, output
+    for name, old, new in OWN:
+        path = root / name
+        path.write_text(examples.replaced(path, [(old, new)]))
+    output = results()
+    assert "failed" not in output and " passed" in output, output
+
+
 # What a contributor may do wrong: (the tool's words, the file that is spoilt, what stands in it,
 # what takes its place, the sentence). Without a file nothing is spoilt; with nothing in its place
 # the whole file is gone.

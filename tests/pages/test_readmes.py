@@ -517,7 +517,8 @@ def test_the_address_and_the_badges():
     citation = yaml.safe_load((support.ROOT / "CITATION.cff").read_text())
     address = citation.get("repository-code", PLACEHOLDER)
     first = page.partition("```\n")[2].partition("```")[0].splitlines()
-    assert first[0] == f"git clone {address} && cd {address.rpartition('/')[2]}", first
+    folder = address.rpartition("/")[2]
+    assert first[0] == f"git clone --depth 1 {address} && cd {folder}", first
     assert len(first) == 2 and first[1] == "bash HogWild/run.sh"
     ci, python, licence = re.findall(r"(?m)^\[!\[[^]]+\]\((\S+)\)\]\((\S+)\)$", page)
     workflow = "actions/workflows/ci.yml"
