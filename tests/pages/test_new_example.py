@@ -111,6 +111,7 @@ def test_a_new_example_is_tested_from_its_first_step_on(tmp_path):
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, copy)
     support.git(root, "init", "-q")
+    support.git(root, "add", ".")
     code, output = tool(root, "new_example.py", "HogWild", "Further-Algorithms/My-Algorithm")
     assert code == 0, output
     support.git(root, "add", ".")
