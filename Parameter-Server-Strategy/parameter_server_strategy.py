@@ -350,7 +350,7 @@ def send(w, vectors):
     arrived = []
     for v, vector in zip(w, vectors):
         with tf.device(v.device):
-            arrived += [tf.identity(vector)]
+            arrived.append(tf.identity(vector))
     return arrived
 
 

@@ -23,7 +23,7 @@ TIMELINE = [
     "tfrun/runs/metrics_csv.py",
 ]
 COMPARE = [f"Measurements/Compare/{name}.py" for name in ("drawing", "tables", "verdict")]
-COMPARE += [DRIVERS]
+COMPARE.append(DRIVERS)
 SAME_STALENESS = ["Measurements/Same-Staleness/same_staleness.py", DRIVERS]
 CODE = {  # what draws a picture, by its path or name; another is drawn by the script beside it
     "Your-Model/loss.png": ["Your-Model/generate.py"],

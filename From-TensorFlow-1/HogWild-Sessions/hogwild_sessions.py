@@ -246,7 +246,7 @@ def send(w, vectors):
     arrived = []
     for v, vector in zip(w, vectors):
         with tf.device(v.device):
-            arrived += [tf.identity(vector)]
+            arrived.append(tf.identity(vector))
     return arrived
 
 
@@ -284,7 +284,7 @@ def copy_of_state(model, state, rank):
     for v, original in zip(state, model.non_trainable_variables):
         # The seeds differ, so that no two workers drop the same units.
         value = v + rank if original.name == "seed_generator_state" else v.value()
-        copies += [tf.get_local_variable(f"own_{v.op.name}", initializer=value)]
+        copies.append(tf.get_local_variable(f"own_{v.op.name}", initializer=value))
     return copies
 
 
@@ -440,7 +440,7 @@ def train(cluster, server, initial, step, make_update, test, flags):
     while len(written) < flags.updates_per_call:
         with tf.device(cluster.device), tf.control_dependencies(before):
             update = make_update()
-            written += [tf.numpy_function(metrics.push, [push_row(update, step, flags)], [])]
+            written.append(tf.numpy_function(metrics.push, [push_row(update, step, flags)], []))
         before = [update.push]  # when it has arrived, the next one pulls
         tf.get_variable_scope().reuse_variables()
     saver = tf.train.Saver(sharded=ps > 1, save_relative_paths=True)

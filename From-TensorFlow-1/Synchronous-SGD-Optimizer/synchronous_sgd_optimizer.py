@@ -269,7 +269,7 @@ def send(w, vectors):
     arrived = []
     for v, vector in zip(w, vectors):
         with tf.device(v.device):
-            arrived += [tf.identity(vector)]
+            arrived.append(tf.identity(vector))
     return arrived
 
 
@@ -309,7 +309,7 @@ def copy_of_state(model, state, rank):
     for v, original in zip(state, model.non_trainable_variables):
         # The seeds differ, so that no two workers drop the same units.
         value = v + rank if original.name == "seed_generator_state" else v.value()
-        copies += [tf.get_local_variable(f"own_{v.op.name}", initializer=value)]
+        copies.append(tf.get_local_variable(f"own_{v.op.name}", initializer=value))
     return copies
 
 

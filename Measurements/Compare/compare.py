@@ -164,8 +164,8 @@ ORDER += ["HogWild, DynSGD's mean rate", FURTHER + "Delay-Compensation", FURTHER
 ORDER += ["SAGN", FURTHER + "Gossip-SGD", "Collective-AllReduce", "Parameter-Server-Strategy"]
 ORDER += ["Parameter-Server-Strategy, one a closure", "AEAMSGD", "DOWNPOUR-Easy", ASYNC]
 ORDER += [ASYNC + ", no momentum", "ADAG, a server rate", "SAGN, a server rate"]
-ORDER += [FURTHER + "DiLoCo, no outer momentum"]
-ORDER += [FURTHER + "Delay-Compensation, adaptive"]
+ORDER.append(FURTHER + "DiLoCo, no outer momentum")
+ORDER.append(FURTHER + "Delay-Compensation, adaptive")
 ORDER += ["Synchronous-SGD-different-learning-rates", FURTHER + "Compressed-AllReduce"]
 ORDER += [FURTHER + "Sharded-Training", FURTHER + "D-PSGD", BACKUP]
 SEVEN = [ONE, "HogWild", "Synchronous-SGD", "Ring-AllReduce", FURTHER + "Local-SGD"]
@@ -176,14 +176,14 @@ CONVOLUTION_ROWS += [FURTHER + "Local-SGD --batch-size 64", "HogWild", "Ring-All
 GPT_ROWS = [ONE, f"{ONE}, 2 threads", "HogWild", "Ring-AllReduce", FURTHER + "Local-SGD"]
 GPT_ROWS += [FURTHER + "DiLoCo", ADAMW]
 LINK_ROWS = [ONE, "HogWild", "Ring-AllReduce", FURTHER + "Local-SGD", "ADAG"]
-LINK_ROWS += [FURTHER + "Compressed-AllReduce"]
+LINK_ROWS.append(FURTHER + "Compressed-AllReduce")
 DIGITS_ROWS = [ONE, f"{ONE}, 2 threads", *SEVEN[1:], "HogWild, A/A", "Parameter-Server-Strategy"]
 ROUNDS = [
     f"{FURTHER}{example} --local-steps {T}"
     for T in (1, 10, 100)
     for example in ("Local-SGD", "Local-SGD --slow-momentum 0.5", "DiLoCo")
 ]
-ROUNDS += [TEN + ", A/A"]
+ROUNDS.append(TEN + ", A/A")
 DIGITS, CONVOLUTION, GPT = "digits", "convolution", "GPT"
 LOCAL, STREAM = "local steps", "local steps, one pass"
 GPT_FILE = examples.ROOT / "Your-Model" / "gpt.py"

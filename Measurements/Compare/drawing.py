@@ -31,7 +31,7 @@ FRONT = {  # the tasks of the front page's picture, and what it calls them
 LINES = [ONE, "HogWild", "Synchronous-SGD", "Ring-AllReduce", FURTHER + "Local-SGD", "ADAG"]
 LINES += [FURTHER + "DiLoCo", FURTHER + "Compressed-AllReduce"]
 LAWS = ["HogWild", "HogWild, A/A", "DynSGD", "ADAG", FURTHER + "Local-SGD", "Synchronous-SGD"]
-LAWS += ["Ring-AllReduce"]
+LAWS.append("Ring-AllReduce")
 ROUNDS = ("local steps", "local steps, one pass")
 MOST_PANELS = 3
 
@@ -101,9 +101,9 @@ def seconds(results, tasks, rows, path, source):
     legend = [
         Line2D([], [], color=PALETTE[name], marker="o", ls="", label=name) for name in families
     ]
-    legend += [Line2D([], [], color="k", marker="o", ls="", alpha=0.6, ms=4, label="a run")]
-    legend += [Line2D([], [], color="k", marker="|", ls="", ms=12, mew=2.5, label="median")]
-    legend += [Line2D([], [], color="k", marker="x", ls="", label="never (how many)")]
+    legend.append(Line2D([], [], color="k", marker="o", ls="", alpha=0.6, ms=4, label="a run"))
+    legend.append(Line2D([], [], color="k", marker="|", ls="", ms=12, mew=2.5, label="median"))
+    legend.append(Line2D([], [], color="k", marker="x", ls="", label="never (how many)"))
     legend += lines
     figure.legend(
         handles=legend,

@@ -82,7 +82,7 @@ def changed(start, validation):
         changes += delays.changes(start.law, start.mean, start.jobs["worker"], start.seed + 1)
     text = start.script
     if not start.problem:
-        changes += [(METRICS, BOTH)]
+        changes.append((METRICS, BOTH))
     else:
         text = problems.files(start.problem, [str(start.script)])[start.script.name]
         changes += [(PROBLEM, PROBLEM + SPLIT)] if validation else []

@@ -44,7 +44,7 @@ def all_cases():
     found += [(name, 8, "one slow", 0.1) for name in SEVEN]
     four = ("Synchronous-SGD", BACKUP, OPTIMIZER, OPTIMIZER_BACKUP)
     found += [(name, 4, "one slow", 0.1) for name in (*LATE, *four)]
-    found += [("HogWild", 4, "exponential", 0.5)]
+    found.append(("HogWild", 4, "exponential", 0.5))
     found += [(name, 4, "one slow", 0.5) for name in ("HogWild", "DynSGD")]
     named = []
     for name, n, delay, lr in dict.fromkeys(found):

@@ -27,12 +27,12 @@ def balls():
         first = START - LR * START  # worker 0, at the newest w
         second = first - LR * START / scale  # worker 1: its gradient is that at START
         parts += [text(x, 24, name, "title"), curve, circle(*place(START), 8, "ps")]
-        parts += [text(place(START)[0] - 40, place(START)[1] + 5, "w = 4")]
+        parts.append(text(place(START)[0] - 40, place(START)[1] + 5, "w = 4"))
         for k, (a, b) in enumerate(((START, first), (first, second))):
             height = 212 + 26 * k
-            parts += [thick(x + 26 * a, height, x + 26 * b, height, KINDS[k])]
-            parts += [circle(*place(b), 8, KINDS[k])]
-            parts += [text(x + 26 * b - 20, height + 5, f"{b:.1f}", "small")]
+            parts.append(thick(x + 26 * a, height, x + 26 * b, height, KINDS[k]))
+            parts.append(circle(*place(b), 8, KINDS[k]))
+            parts.append(text(x + 26 * b - 20, height + 5, f"{b:.1f}", "small"))
     notes = (
         "blue: worker 0 pushes its gradient at w = 4",
         "orange: worker 1 pushes its own, also from w = 4: staleness τ = 1",

@@ -26,6 +26,6 @@ def graph():
     ]
     parts += [frame(430, 10, 166, 110, "a session"), box(513, 68, "run(loss)", width=120)]
     parts += [rect(306, 91, 80, 38, "b hollow", 6), arrow(453, 76, 391, 100)]
-    parts += [left(440, 106, "returns a number", "small")]
+    parts.append(left(440, 106, "returns a number", "small"))
     notes = ["It walks back from loss", "and runs what it needs.", "accuracy is not run."]
     return parts + lines(430, 164, notes, step=22)

@@ -64,12 +64,12 @@ SYMPTOMS = (  # what you see, what to look at first, the mistake
 def practice():
     """The eight mistakes, from the symptom over the first check to the cause. {}"""
     parts = [left(14, 26, "what you see", "title"), left(226, 26, "what you check first", "title")]
-    parts += [left(424, 26, "the mistake", "title")]
+    parts.append(left(424, 26, "the mistake", "title"))
     for number, (symptom, check, mistake) in enumerate(SYMPTOMS):
         y = 58 + 36 * number
         parts += [rect(6, y - 18, 194, 28, "box", 6), left(14, y + 1, symptom)]
         parts += [arrow(201, y - 4, 218, y - 4), left(226, y + 1, check, "small")]
-        parts += [arrow(396, y - 4, 412, y - 4)]
+        parts.append(arrow(396, y - 4, 412, y - 4))
         parts += [rect(414, y - 18, 180, 28, "ps", 6), left(422, y + 1, mistake)]
     words = (f"{symptom}: {check}: {mistake}" for symptom, check, mistake in SYMPTOMS)
     return parts, ["; ".join(words).replace("  ", " ") + "."]

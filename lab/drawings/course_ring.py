@@ -32,10 +32,10 @@ def ring_steps():
         parts += [box(*corners[k], f"worker {k}") for k in range(4)]
         parts += [arrow(x + 90, 80, x + 190, 80), arrow(x + 235, 100, x + 235, 160)]
         parts += [arrow(x + 190, 180, x + 90, 180), arrow(x + 45, 160, x + 45, 100)]
-        parts += [text(x + 140, 70, f"chunk {sent[0]}", "small")]
-        parts += [text(x + 226, 135, f"chunk {sent[1]}", "small end")]
-        parts += [text(x + 140, 200, f"chunk {sent[2]}", "small")]
-        parts += [left(x + 55, 135, f"chunk {sent[3]}", "small")]
+        parts.append(text(x + 140, 70, f"chunk {sent[0]}", "small"))
+        parts.append(text(x + 226, 135, f"chunk {sent[1]}", "small end"))
+        parts.append(text(x + 140, 200, f"chunk {sent[2]}", "small"))
+        parts.append(left(x + 55, 135, f"chunk {sent[3]}", "small"))
     return parts
 
 
@@ -57,10 +57,10 @@ def parallelism():
     ]
     for row, (name, exchanged) in enumerate(rows):
         y = 24 + 186 * row
-        parts += [left(8, y, name, "title")]
+        parts.append(left(8, y, name, "title"))
         for k, kind in enumerate(("a pale", "b pale")):
             x, top = 8 + 302 * k, y + 10
-            parts += [frame(x, top, 282, 122, f"device {k}")]
+            parts.append(frame(x, top, 282, 122, f"device {k}"))
             if row == 0:
                 parts += matrix(x + 20, top + 46, 56, 40, {f"X_{k}": kind})
                 parts += matrix(x + 108, top + 32, 60, 64, {"W1": "box"})
@@ -76,16 +76,18 @@ def parallelism():
                 parts += matrix(x + 120, top + 34, 34, 64, {f"U_{k}": kind})
                 parts += matrix(x + 206, top + 52, 46, 30, {f"V_{k}": kind})
             if row != 1:  # what the devices exchange
-                parts += [box((254, 32)[k] + x, top + 108, "gY"[row // 2] + f"_{k}", kind, 40, 22)]
+                parts.append(
+                    box((254, 32)[k] + x, top + 108, "gY"[row // 2] + f"_{k}", kind, 40, 22)
+                )
                 begin, end = (104, 172) if row == 0 else (116, 158)
-                parts += [arrow(x + 79, top + 66, x + begin, top + 66)]
-                parts += [arrow(x + end, top + 66, x + 202, top + 66)]
+                parts.append(arrow(x + 79, top + 66, x + begin, top + 66))
+                parts.append(arrow(x + end, top + 66, x + 202, top + 66))
         if row == 1:
             parts += [arrow(87, top + 66, 112, top + 66), arrow(180, top + 66, 512, top + 66)]
-            parts += [text(220, top + 58, "H")]
+            parts.append(text(220, top + 58, "H"))
         if row != 1:
-            parts += [arrow(283, top + 108, 321, top + 108, both=True)]
-        parts += [text(300, top + 148, "exchanged: " + exchanged, "small")]
+            parts.append(arrow(283, top + 108, 321, top + 108, both=True))
+        parts.append(text(300, top + 148, "exchanged: " + exchanged, "small"))
     return parts
 
 
@@ -98,29 +100,29 @@ def tensor():
     parts = []
     for row, (name, begin, end) in enumerate((("Forward", "X", "Y"), ("Backward", "dY", "dX"))):
         y = 30 + 190 * row
-        parts += [left(8, y - 8, name, "title")]
+        parts.append(left(8, y - 8, name, "title"))
         for k, kind in enumerate("ab"):
             top = y + 6 + 76 * k
-            parts += [rect(156, top, 288, 66, kind + " hollow", 8)]
-            parts += [left(164, top + 18, f"device {k}", "small")]
+            parts.append(rect(156, top, 288, 66, kind + " hollow", 8))
+            parts.append(left(164, top + 18, f"device {k}", "small"))
             first, second = (f"U_{k}", f"V_{k}") if row == 0 else (f"V_{k}ᵀ", f"U_{k}ᵀ")
             middle = f"H_{k}" if row == 0 else f"dH_{k}"
-            parts += [box(210, top + 42, first, kind + " pale", 56, 32)]
+            parts.append(box(210, top + 42, first, kind + " pale", 56, 32))
             parts += [
                 arrow(239, top + 42, 269, top + 42),
                 box(300, top + 42, middle, "box", 60, 32),
             ]
-            parts += [arrow(331, top + 42, 361, top + 42)]
-            parts += [box(390, top + 42, second, kind + " pale", 56, 32)]
+            parts.append(arrow(331, top + 42, 361, top + 42))
+            parts.append(box(390, top + 42, second, kind + " pale", 56, 32))
             parts += [arrow(137, top + 42, 180, top + 42), arrow(419, top + 42, 462, top + 42)]
         enter, leave = ("f", "g") if row == 0 else ("g", "f")
         parts += [box(24, y + 78, begin, "box", 36), arrow(43, y + 78, 55, y + 78)]
         parts += [rect(56, y + 6, 80, 142, "ps", 6), text(96, y + 72, enter, "title")]
-        parts += [text(96, y + 94, "identity", "small")]
+        parts.append(text(96, y + 94, "identity", "small"))
         parts += [rect(464, y + 6, 84, 142, "ps", 6), text(506, y + 72, leave, "title")]
         parts += [text(506, y + 94, "all-reduce", "small"), arrow(549, y + 78, 561, y + 78)]
-        parts += [box(579, y + 78, end, "box", 34)]
-    parts += [
+        parts.append(box(579, y + 78, end, "box", 34))
+    parts.append(
         left(8, 396, "U_k: columns of W1 · V_k: rows of W2 · H_k = relu(X U_k + u_k)", "small")
-    ]
+    )
     return parts

@@ -13,15 +13,15 @@ def networks():
     parts = []
     for m in range(2):
         x = 4 + 304 * m
-        parts += [frame(x, 8, 288, 160, f"machine {m}")]
+        parts.append(frame(x, 8, 288, 160, f"machine {m}"))
         parts += [rect(x + 12, 40, 264, 26, "ps"), text(x + 144, 58, "inside: 450 GB/s a GPU")]
         for place, kind in enumerate(PLACES):
             middle = x + 45 + 66 * place
-            parts += [line([(middle, 66), (middle, 82)])]
-            parts += [box(middle, 100, "GPU %d" % (4 * m + place), kind + " pale", 60, 36)]
-            parts += [line([(middle, 118), (middle, 128)])]
+            parts.append(line([(middle, 66), (middle, 82)]))
+            parts.append(box(middle, 100, "GPU %d" % (4 * m + place), kind + " pale", 60, 36))
+            parts.append(line([(middle, 118), (middle, 128)]))
             parts += [rect(middle - 22, 128, 44, 24, "box"), text(middle, 145, "card", "small")]
-            parts += [line([(middle, 152), (middle, 188)])]
+            parts.append(line([(middle, 152), (middle, 188)]))
     parts += [rect(4, 188, 592, 28, "ps"), text(300, 207, "between machines: 50 GB/s a card")]
     notes = (
         "Two levels: a reduce-scatter in each machine; GPUs of one colour",
@@ -42,16 +42,16 @@ def mesh():
     parts, rank = [], 0
     for d in range(DATA):
         x = 4 + 316 * d
-        parts += [frame(x, 8, 276, 186, "data-parallel group %d" % d)]
+        parts.append(frame(x, 8, 276, 186, "data-parallel group %d" % d))
         for p, kind in enumerate("ab"):
             y = 40 + 82 * p
             parts += [rect(x + 10, y, 256, 60, "box", 6), left(x + 18, y + 35, f"stage {p}")]
             for t in range(TENSOR):
-                parts += [box(x + 102 + 46 * t, y + 30, str(rank), kind + " pale", 40, 36)]
+                parts.append(box(x + 102 + 46 * t, y + 30, str(rank), kind + " pale", 40, 36))
                 rank += 1
-        parts += [arrow(x + 138, 101, x + 138, 121, both=True)]
+        parts.append(arrow(x + 138, 101, x + 138, 121, both=True))
     for p in range(PIPELINE):
-        parts += [arrow(272, 70 + 82 * p, 328, 70 + 82 * p, both=True)]
+        parts.append(arrow(272, 70 + 82 * p, 328, 70 + 82 * p, both=True))
     notes = (
         "A box is a machine: its 4 ranks share each matrix.",
         "Up and down: activations, between the stages of a pipeline.",
@@ -68,17 +68,17 @@ def hsdp():
     same quarter all-reduce that quarter of the gradient between the machines."""
     parts = []
     for place in range(4):
-        parts += [text(158 + 122 * place, 24, f"GPUs {place}, {4 + place}", "small")]
+        parts.append(text(158 + 122 * place, 24, f"GPUs {place}, {4 + place}", "small"))
     for m in range(2):
         y = 38 + 86 * m
-        parts += [left(4, y + 22, f"machine {m}")]
+        parts.append(left(4, y + 22, f"machine {m}"))
         for place, kind in enumerate(PLACES):
             x = 104 + 122 * place
             parts += [rect(x, y, 108, 34, "box", 2), rect(x + 27 * place, y, 27, 34, kind, 2)]
             if place:
-                parts += [arrow(x - 13, y + 17, x - 1, y + 17, both=True)]
+                parts.append(arrow(x - 13, y + 17, x - 1, y + 17, both=True))
     for place in range(4):
-        parts += [arrow(158 + 122 * place, 74, 158 + 122 * place, 122, both=True)]
+        parts.append(arrow(158 + 122 * place, 74, 158 + 122 * place, 122, both=True))
     notes = (
         "Coloured: what a GPU stores of w, gradient and optimizer state.",
         "Across: all-gathers and reduce-scatters, inside a machine.",
@@ -95,16 +95,16 @@ def attention():
     parts = [text(166 + 176 * k, 22, f"device {k}", "title") for k in range(3)]
     for s in range(3):
         y = 56 + 70 * s
-        parts += [left(4, y + 5, "step %d" % s)]
+        parts.append(left(4, y + 5, "step %d" % s))
         for k in range(3):
             x, owner = 166 + 176 * k, (k - s) % 3
             words = "Q_%d with K_%d, V_%d" % (k, owner, owner)
-            parts += [box(x, y, words, "abc"[owner] + " pale", 148, 36)]
+            parts.append(box(x, y, words, "abc"[owner] + " pale", 148, 36))
             if s < 2 and k < 2:
-                parts += [arrow(x + 40, y + 19, x + 136, y + 51)]
+                parts.append(arrow(x + 40, y + 19, x + 136, y + 51))
         if s < 2:  # from the last device to the first
-            parts += [arrow(166 + 352 + 40, y + 19, 166 + 352 + 76, y + 31)]
-            parts += [arrow(166 - 76, y + 39, 166 - 40, y + 51)]
+            parts.append(arrow(166 + 352 + 40, y + 19, 166 + 352 + 76, y + 31))
+            parts.append(arrow(166 - 76, y + 39, 166 - 40, y + 51))
     return [*parts, left(4, 252, "Colour: whose tokens the keys and values belong to.", "small")]
 
 
@@ -117,18 +117,18 @@ def experts():
     sends each token to one expert, by an all-to-all; the results come back by a second one. Expert
     2 gets {} of the eight tokens, expert 1 only one, so some devices wait for others."""
     parts = [text(92, 20, "tokens", "small"), text(300, 20, "experts", "small")]
-    parts += [text(508, 20, "the same tokens", "small")]
+    parts.append(text(508, 20, "the same tokens", "small"))
     parts += [text(196, 20, "all-to-all", "small"), text(404, 20, "all-to-all", "small")]
     for device, kind in enumerate("ab"):
         y = 28 + 132 * device
         parts += [rect(2, y, 596, 118, "frame", 8), left(10, y + 64, "dev. %d" % device, "small")]
         for i, chosen in enumerate(CHOICE[device]):
             at, there = y + 22 + 25 * i, 28 + 132 * (chosen // 2) + 34 + 52 * (chosen % 2)
-            parts += [line([(100, at), (262, there)], kind + " thin")]
-            parts += [line([(338, there), (500, at)], kind + " thin")]
+            parts.append(line([(100, at), (262, there)], kind + " thin"))
+            parts.append(line([(338, there), (500, at)], kind + " thin"))
             parts += [circle(92, at, 8, kind), circle(508, at, 8, kind)]
         for e in range(2):
-            parts += [box(300, y + 34 + 52 * e, "expert %d" % (2 * device + e), "ps", 76, 34)]
+            parts.append(box(300, y + 34 + 52 * e, "expert %d" % (2 * device + e), "ps", 76, 34))
     most = sum(chosen == 2 for some in CHOICE for chosen in some)
     notes = ("Colour: a token's device. Expert 2 gets %d of 8 tokens, expert 1 one:" % most,)
     return [*parts, *lines(4, 296, (*notes, "the router is trained to spread them."))], (most,)

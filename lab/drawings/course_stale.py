@@ -19,17 +19,17 @@ def placements():
         parts += [text(x + 93, 24, title, "code"), frame(x, 40, 186, 84, "ps 0")]
         for place, name in enumerate(on_ps):
             at = x + 93 + (place * 84 - 42 if len(on_ps) > 1 else 0)
-            parts += [box(at, 92, name, "ps" if name == "w" else "box", width=66)]
+            parts.append(box(at, 92, name, "ps" if name == "w" else "box", width=66))
         for k in 0, 1:
             left_edge = x + 97 * k
-            parts += [rect(left_edge, 176, 89, 124, "frame", 8)]
-            parts += [text(left_edge + 44, 292, f"worker {k}")]
+            parts.append(rect(left_edge, 176, 89, 124, "frame", 8))
+            parts.append(text(left_edge + 44, 292, f"worker {k}"))
             for place, name in enumerate(on_worker):
                 kind = "ps" if name == "w" else "box"
-                parts += [box(left_edge + 44, 204 + 42 * place, name, kind, width=66)]
+                parts.append(box(left_edge + 44, 204 + 42 * place, name, kind, width=66))
             if len(on_ps) == 1:
-                parts += [arrow(x + 76 + 34 * k, 111, left_edge + 44, 186, both=True)]
-        parts += [text(x + 93, 326, verdict, "small")]
+                parts.append(arrow(x + 76 + 34 * k, 111, left_edge + 44, 186, both=True))
+        parts.append(text(x + 93, 326, verdict, "small"))
     return parts
 
 
@@ -45,16 +45,16 @@ def staleness():
     rows, ps = (74, 224), 149
     parts = [left(10, 24, "A bar begins with a pull of w and ends with a push.", "small")]
     for row, name in ((rows[0], "worker 0"), (ps, "ps"), (rows[1], "worker 1")):
-        parts += [left(10, row + 5, name, "title")]
+        parts.append(left(10, row + 5, name, "title"))
     for number, (begin, end) in enumerate(((0, 3), (3, 5.5), (5.5, 7.7), (7.7, 10.2))):
-        parts += [rect(at(begin), ps - 17, at(end) - at(begin), 34, "ps", 0)]
-        parts += [text((at(begin) + at(end)) / 2, ps + 5, f"version {number}")]
+        parts.append(rect(at(begin), ps - 17, at(end) - at(begin), 34, "ps", 0))
+        parts.append(text((at(begin) + at(end)) / 2, ps + 5, f"version {number}"))
     for k, pull, push, tau in ((0, 0.5, 3, 0), (1, 1, 5.5, 1), (0, 3.8, 7.7, 1)):
         edge = 17 if k == 0 else -17
-        parts += [arrow(at(pull), ps - edge, at(pull), rows[k] + edge)]
-        parts += [arrow(at(push), rows[k] + edge, at(push), ps - edge - edge / 17)]
+        parts.append(arrow(at(pull), ps - edge, at(pull), rows[k] + edge))
+        parts.append(arrow(at(push), rows[k] + edge, at(push), ps - edge - edge / 17))
         name = "τ = %d" % tau
-        parts += [bar(at(pull), rows[k] - 15, at(push) - at(pull), "ab"[k], name, height=30)]
+        parts.append(bar(at(pull), rows[k] - 15, at(push) - at(pull), "ab"[k], name, height=30))
     explained = (
         "Worker 1 pulls version 0. Its push changes version 1 into version 2: it is",
         "late by the one update that came between. So its staleness τ is 1.",

@@ -17,7 +17,7 @@ def mistakes_sync():
     wait. Data: shards of different sizes. Gradient: statistics of one worker's data. Mean:
     the sum, another order, gradients of anyone. Step: a token too many, an old count."""
     parts = [text(355, 24, "one synchronous step", "title")]
-    parts += [rect(124, 34, 462, 76, "frame", 8)]
+    parts.append(rect(124, 34, 462, 76, "frame", 8))
     for number, (name, words, mistakes) in enumerate(STAGES):
         x = 64 + 116 * number
         parts.append(box(x, 72, name + "\n" + words, "ps" if number == 3 else "box", 100, 52))

@@ -56,7 +56,7 @@ def closures():
     ]
     parts += [box(202 + 64 * number, 65, "closure", width=60) for number in range(4)]
     parts += [arrow(126, 65, 170, 65), text(490, 60, "a queue; each:", "small")]
-    parts += [text(490, 79, "one update", "small")]
+    parts.append(text(490, 79, "one update", "small"))
     for number, x in enumerate((150, 410)):
         parts.append(outlined(x, 190, f"worker {number}\npull, g, push", KINDS[number], 150, 56))
         parts += [arrow(x - 20, 104, x - 20, 160), arrow(x + 20, 160, x + 20, 104)]

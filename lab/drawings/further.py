@@ -192,10 +192,10 @@ def delayed_momentum():
         parts.append(thick(begin, 294, by_d, 294, KINDS[k]))
         if end > by_d:
             changes.append((by_d + 22, u))
-            parts += [path(f"M{x + 14:g} 134 H{by_d + 22:g} V{base - 30 * u - 4:g}")]
+            parts.append(path(f"M{x + 14:g} 134 H{by_d + 22:g} V{base - 30 * u - 4:g}"))
             parts += [left(by_d + 30, 150, "b / N"), left(by_d + 30, 171, "b ← 0")]
             parts.append(thick(by_d, 294, end, 294, "done"))
-            parts += [arrow(by_d + 40, base + 4, by_d + 40, 286)]
+            parts.append(arrow(by_d + 40, base + 4, by_d + 40, 286))
             parts.append(text((by_d + end) / 2, 320, "− outer·β·u"))
         if number % N == 1:
             parts.append(text(begin + 2 * (by_d - begin), 320, "− outer·d / N"))
@@ -249,7 +249,7 @@ def compressed():
     rows = feedback()
     for number, (step, before, c, after) in enumerate(rows):
         y = 110 + 108 * number
-        parts += [left(4, y - 20, f"step {number + 1}")]
+        parts.append(left(4, y - 20, f"step {number + 1}"))
         parts += columns(64, y, before, "b pale") + columns(64, y, step, "a", before)
         parts += columns(244, y, c, "done") + columns(424, y, after, "b pale")
         for x in (64, 244, 424):
@@ -269,7 +269,7 @@ def compressed():
             y = 306 + 30 * row
             if not column:
                 parts.append(left(4, y + 16, f"{n} workers"))
-            parts += [rect(x, y, 36 * count, 22, "done", 2)]
+            parts.append(rect(x, y, 36 * count, 22, "done", 2))
             parts.append(left(x + 36 * count + 8, y + 16, f"{count:g}", "small"))
     notes = (
         "blue: lr·g of this step; orange: e; green: what is sent",
@@ -321,7 +321,7 @@ def gradients_to_all():
     applies its own at once. Right: each sends them to the ps alone, which has no w and sends each
     gradient to all three workers."""
     parts = [left(4, 22, "peer to peer", "title")]
-    parts += [left(310, 22, "with a forwarder", "title")]
+    parts.append(left(310, 22, "with a forwarder", "title"))
     pairs = list(zip(PEERS, PEERS[1:] + PEERS[:1]))
     pairs += [(place, (452, 140)) for place in AROUND]
     for (x1, y1), (x2, y2) in pairs:
@@ -374,13 +374,13 @@ def d_psgd():
     parts += lines(4, 286, notes)
 
     x0, y0, width, height = 326, 52, 200, 184
-    parts += [left(270, 22, "disagreement after s steps", "title")]
-    parts += [rect(x0, y0, width, height, "line", 0)]
+    parts.append(left(270, 22, "disagreement after s steps", "title"))
+    parts.append(rect(x0, y0, width, height, "line", 0))
     for decade in range(DECADES + 1):
         y = y0 + height * decade / DECADES
-        parts += [text(x0 - 8, y + 5, f"{0.1**decade:g}", "small end")]
+        parts.append(text(x0 - 8, y + 5, f"{0.1**decade:g}", "small end"))
     for step in range(0, GOSSIP_STEPS + 1, 4):
-        parts += [text(x0 + width * step / GOSSIP_STEPS, y0 + height + 20, step, "small")]
+        parts.append(text(x0 + width * step / GOSSIP_STEPS, y0 + height + 20, step, "small"))
     for kind, n in zip(KINDS, RINGS):
         points = [
             (x0 + width * step / GOSSIP_STEPS, y0 - height * math.log10(value) / DECADES)
@@ -390,7 +390,7 @@ def d_psgd():
         parts.append(line(points, kind + " hollow"))
         x, y = points[-1]
         y += 5 if n > min(RINGS) else -30
-        parts += [left(x + 8, y, f"n = {n}")]
-        parts += [left(x + 8, y + 18, f"× {disagreement(n)[1]:.3f}", "small")]
+        parts.append(left(x + 8, y, f"n = {n}"))
+        parts.append(left(x + 8, y + 18, f"× {disagreement(n)[1]:.3f}", "small"))
     parts += lines(270, 286, ("without gradients; below n: by what", "each step multiplies it"))
     return parts, [disagreement(n)[1] for n in RINGS]

@@ -171,6 +171,6 @@ def pyramid():
         "16 workers: a gradient's seconds are drawn, and exponential; messages are small.",
         "Simulated: all gradients take nearly equally long; messages are large.",
     )
-    parts += [legend(4, y + 22, "a", "measured here")]
-    parts += [legend(156, y + 22, "a pale", "simulated: the slowest and the fastest case")]
+    parts.append(legend(4, y + 22, "a", "measured here"))
+    parts.append(legend(156, y + 22, "a pale", "simulated: the slowest and the fastest case"))
     return parts + lines(4, y + 48, notes), [". ".join(reversed(title))]

@@ -24,11 +24,11 @@ def collective():
     copy, so that all copies stay the same."""
     parts = []
     for k, x in enumerate((100, 275, 450)):
-        parts += [frame(x - 82, 10, 164, 292, f"worker {k}")]
+        parts.append(frame(x - 82, 10, 164, 292, f"worker {k}"))
         parts += [box(x, 66, "its own copy of w", "ps", 144), arrow(x, 84, x, 104)]
-        parts += [outlined(x, 128, f"g_{k}\nof a mini-batch", KINDS[k], 150, 46)]
+        parts.append(outlined(x, 128, f"g_{k}\nof a mini-batch", KINDS[k], 150, 46))
         parts += [arrow(x, 153, x, 178), arrow(x, 232, x, 256)]
-        parts += [box(x, 274, "w ← w − lr · mean", "ps", 150)]
+        parts.append(box(x, 274, "w ← w − lr · mean", "ps", 150))
     words = "all-reduce, by a ring: all wait for all\n"
     words += "mean = (g_0 + g_1 + g_2) / 3, the same on every worker"
     return [*parts, box(275, 205, words, width=538, height=50)]
@@ -49,8 +49,8 @@ def horovod():
     for at in (145, 415):
         parts.append(arrow(at - 8, 66, at + 8, 66))
     parts += [arrow(262, 66, 298, 66), path("M477 136 V186 H83 V138")]
-    parts += [text(280, 180, "the ring: gradients are summed from rank to rank", "small")]
-    parts += [text(280, 222, "size = 4 ranks, each with all of w", "title")]
+    parts.append(text(280, 180, "the ring: gradients are summed from rank to rank", "small"))
+    parts.append(text(280, 222, "size = 4 ranks, each with all of w", "title"))
     note = "At the start rank 0 broadcasts its w; only rank 0 saves checkpoints."
     return [*parts, text(280, 246, note, "small")]
 
@@ -187,7 +187,7 @@ def ring():
     found = states()
     counts = [[[len(chunk) for chunk in worker] for worker in have] for have in found]
     parts = [arrow(182, 46, 368, 46), arrow(445, 106, 445, 176), arrow(368, 236, 182, 236)]
-    parts += [arrow(105, 176, 105, 106)]
+    parts.append(arrow(105, 176, 105, 106))
     for k, place in enumerate(CENTRES):
         parts += cells(*place, counts, k)
     parts += messages(EDGES, disc)

@@ -74,7 +74,7 @@ def timelines():
     waited, pushed = synchronous_steps(), asynchronous_steps()
     steps = len({end for *_, end in waited})
     parts = [left(4, 20, "Synchronous", "title")]
-    parts += [text(530, 20, f"{steps} updates of w, each the mean of 3 gradients", "small end")]
+    parts.append(text(530, 20, f"{steps} updates of w, each the mean of 3 gradients", "small end"))
     parts += names(36)
     for k, begin, done, end in waited:
         parts.append(bar(at(begin), 36 + 36 * k, UNIT * (done - begin) - 2, KINDS[k], "g"))
@@ -83,10 +83,10 @@ def timelines():
             parts.append(text(at((done + end) / 2), 54 + 36 * k, "waits", "small"))
     for end in sorted({end for *_, end in waited}):
         parts.append(path(f"M{at(end):g} 30 V140", "bar", tip=False))
-    parts += [text(at(6.6), 160, "w moves when all have pushed", "small")]
-    parts += [left(4, 200, "Asynchronous", "title")]
+    parts.append(text(at(6.6), 160, "w moves when all have pushed", "small"))
+    parts.append(left(4, 200, "Asynchronous", "title"))
     says = f"{len(pushed)} updates, each of 1 gradient; numbers: staleness"
-    parts += [text(530, 200, says, "small end")]
+    parts.append(text(530, 200, says, "small end"))
     parts += workers(216, pushed, "%d")
     fast, slow = (max(late for k, *_, late in pushed if (k == 2) == is_slow) for is_slow in (0, 1))
     return parts, (steps, len(pushed), fast, slow)
@@ -102,7 +102,7 @@ def dynsgd():
     base = 150
     for k, _, push, late in pushed:
         parts.append(rect(at(push) - 8, base - 90 / (late + 1), 8, 90 / (late + 1), KINDS[k], 1))
-    parts += [path(f"M{LEFT:g} {base:g} H{at(UNTIL) + 6:g}", tip=False)]
+    parts.append(path(f"M{LEFT:g} {base:g} H{at(UNTIL) + 6:g}", tip=False))
     for share, label in ((1, "lr·a"), (1 / 2, "½"), (1 / 4, "¼")):
         y = base - 90 * share
         parts.append(path(f"M{LEFT:g} {y:g} H{at(UNTIL) + 6:g}", "frame", tip=False))

@@ -38,10 +38,10 @@ def distributed():
     gradient g(w_k) of a mini-batch and pushes it; the ps subtracts it from w. Both cross the
     network."""
     parts = [frame(10, 10, 190, 200, "process 1: ps")]
-    parts += [frame(330, 10, 180, 200, "process 2: worker")]
-    parts += [box(105, 75, "w\nall parameters", "ps", 150, 56)]
+    parts.append(frame(330, 10, 180, 200, "process 2: worker"))
+    parts.append(box(105, 75, "w\nall parameters", "ps", 150, 56))
     parts += [box(105, 165, "w ← w − lr·g", "ps", 150, 44), arrow(105, 143, 105, 104)]
-    parts += [box(420, 75, "w_k\na copy of w", "box", 150, 56)]
+    parts.append(box(420, 75, "w_k\na copy of w", "box", 150, 56))
     parts += [box(420, 165, "g(w_k)\nof a mini-batch", "box", 150, 56), arrow(420, 103, 420, 136)]
     parts += [arrow(181, 75, 344, 75), arrow(344, 165, 181, 165)]
     parts += [text(265, 66, "pull w"), text(265, 94, "network", "small")]
@@ -65,7 +65,7 @@ def cluster():
    "type": …, "index": …}}"""
     parts = [text(125, 28, "TF_CONFIG", "title"), rect(8, 40, 236, 166, "box")]
     parts += lines(14, 66, tf_config.splitlines(), "code", 21)
-    parts += [rect(12, 156, 228, 44, "a hollow")]
+    parts.append(rect(12, 156, 228, 44, "a hollow"))
     note = ("“cluster” is the same for all,", "only “task” differs")
     parts += lines(125, 228, note, step=19, draw=text)
     parts += [frame(318, 10, 276, 176, "host1"), frame(318, 200, 276, 104, "host2")]
@@ -91,13 +91,13 @@ def update():
     parts += [path(f"M{x} 47 V330", tip=False) for x in (worker, ps)]
     parts += [arrow(worker, 75, ps - 2, 90), arrow(ps, 90, worker + 2, 105)]
     parts += [text(260, 74, "1  pull"), text(260, 118, "w_k ← w", "small")]
-    parts += [bar(worker - 14, 110, 28, "a", height=110)]
-    parts += [left(worker + 24, 160, "2  compute g(w_k)")]
-    parts += [left(worker + 24, 180, "on a new mini-batch", "small")]
+    parts.append(bar(worker - 14, 110, 28, "a", height=110))
+    parts.append(left(worker + 24, 160, "2  compute g(w_k)"))
+    parts.append(left(worker + 24, 180, "on a new mini-batch", "small"))
     parts += [arrow(worker, 228, ps - 2, 248), text(260, 228, "3  push lr·g")]
     parts += [rect(ps - 55, 248, 110, 28, "ps"), text(ps, 267, "w ← w − lr·g")]
     parts += [arrow(ps, 278, worker + 2, 298), text(260, 308, "done", "small")]
-    parts += [path(f"M{ps + 14} 92 h12 V246 h-12", tip=False)]
+    parts.append(path(f"M{ps + 14} 92 h12 V246 h-12", tip=False))
     parts += lines(ps + 34, 156, ("others may", "push here:", "staleness"), "", 19)
     parts += [text(20, 95, "time", "small"), path("M20 105 V320")]
     return parts
@@ -114,13 +114,13 @@ def divided_table(tables):
         for number, row in enumerate(rows_):
             y = top + height * number
             kind = "ps" if row not in touched else "b pale"
-            parts += [rect(400, y, 136, height, kind, 0)]
-            parts += [text(390, y + height / 2 + 5, row, "small end")]
-    parts += [frame(10, 60, 180, 210, "worker")]
+            parts.append(rect(400, y, 136, height, kind, 0))
+            parts.append(text(390, y + height / 2 + 5, row, "small end"))
+    parts.append(frame(10, 60, 180, 210, "worker"))
     parts += [text(100, 106, "a mini-batch has"), text(100, 126, "the words 3, 17, 902")]
     for number, row in enumerate((3, 17, 902)):
-        parts += [rect(60, 146 + 22 * number, 120, 22, "b pale", 0)]
-        parts += [text(52, 162 + 22 * number, row, "small end")]
+        parts.append(rect(60, 146 + 22 * number, 120, 22, "b pale", 0))
+        parts.append(text(52, 162 + 22 * number, row, "small end"))
     parts += [text(100, 236, "w_k: these rows", "small"), text(100, 254, "g: as many", "small")]
     parts += [arrow(192, 130, 348, 90, both=True), arrow(192, 210, 348, 250, both=True)]
     parts += [text(264, y, names) for y, (*_, names) in zip((84, 268), tables)]
@@ -152,11 +152,11 @@ def hosts():
     out, and as many in: here twice as many."""
     parts = [box(280, 165, "switch: each link carries R bytes a second, each way", width=540)]
     for k, x in enumerate((75, 212, 348, 485)):
-        parts += [outlined(x, 36, f"worker {k}", (*KINDS, "done")[k], 110, 44)]
+        parts.append(outlined(x, 36, f"worker {k}", (*KINDS, "done")[k], 110, 44))
         parts += [arrow(x - 14, 60, x - 14, 146), arrow(x + 14, 146, x + 14, 60)]
         parts += [text(x - 22, 108, "S", "end"), left(x + 22, 108, "S")]
     for p, x in enumerate((160, 400)):
-        parts += [box(x, 292, f"ps {p}\nS / m of w", "ps", 150, 50)]
+        parts.append(box(x, 292, f"ps {p}\nS / m of w", "ps", 150, 50))
         parts += [arrow(x - 22, 184, x - 22, 264), arrow(x + 22, 264, x + 22, 184)]
         parts += [text(x - 32, 228, "n S / m", "end"), left(x + 32, 228, "n S / m")]
     return parts
@@ -170,7 +170,7 @@ def strategy():
     parts = [frame(10, 10, 540, 92, "chief: the only training loop"), text(84, 70, "schedule()")]
     parts += [box(192 + 64 * number, 65, "closure", width=60) for number in range(4)]
     parts += [arrow(126, 65, 160, 65), text(484, 60, "a queue; each:", "small")]
-    parts += [text(484, 79, "K updates", "small")]
+    parts.append(text(484, 79, "K updates", "small"))
     for number, x in enumerate((150, 410)):
         words = f"worker {number}\nK times: pull, g, push"
         parts.append(outlined(x, 190, words, KINDS[number], 190, 56))
@@ -179,8 +179,8 @@ def strategy():
         parts.append(left(x + 28, 138, "results", "small"))
         for at in (150, 410):
             parts.append(arrow(x + (at - x) / 6, 220, at - (at - x) / 6, 278, both=True))
-    parts += [box(150, 305, "ps 0\na part of w, step", "ps", 190, 50)]
-    parts += [box(410, 305, "ps 1\nthe rest of w", "ps", 190, 50)]
+    parts.append(box(150, 305, "ps 0\na part of w, step", "ps", 190, 50))
+    parts.append(box(410, 305, "ps 1\nthe rest of w", "ps", 190, 50))
     return parts
 
 
@@ -190,14 +190,14 @@ def roles():
     checkpoints. The evaluator, which is not part of the cluster, loads each, tests it on the test
     file, keeps the best, exports it as a saved model, and can end the run with the file stop."""
     parts = [box(140, 34, "train-00000 … 00007\nfiles", width=200, height=46)]
-    parts += [box(440, 34, "test-00000\na file", width=170, height=46)]
+    parts.append(box(440, 34, "test-00000\na file", width=170, height=46))
     for number, (x, name) in enumerate(((74, "worker 0, chief"), (206, "worker 1"))):
         parts.append(outlined(x, 128, name, KINDS[number], 124, 40))
         parts.append(arrow(140 + (x - 140) / 2, 58, x, 106))
         parts.append(arrow(x, 150, 140 + (x - 140) / 3, 203, both=True))
     parts += [box(140, 230, "ps\nw", "ps", 150, 50), arrow(440, 58, 440, 106)]
-    parts += [box(440, 128, "evaluator", width=150, height=40)]
-    parts += [box(290, 312, "model.ckpt-*\ncheckpoints", width=150, height=46)]
+    parts.append(box(440, 128, "evaluator", width=150, height=40))
+    parts.append(box(290, 312, "model.ckpt-*\ncheckpoints", width=150, height=46))
     parts.append(path("M140 257 V312 H213"))
     parts += lines(130, 288, ("saved by", "worker 0"), "small end", 18, text)
     parts += [path("M367 312 H404 V150"), text(396, 240, "loads", "small end")]

@@ -26,7 +26,7 @@ def sync():
     slots on the ps; the second makes the step with their mean, and each worker gets a token for
     step 8. The gradient of worker 2 comes later; it is of step 7, and is dropped."""
     parts = [frame(10, 10, 530, 176, "ps, at step 7")]
-    parts += [box(275, 66, "w ← w − lr · (g_0 + g_1) / 2\nstep 7 becomes step 8", "ps", 330, 52)]
+    parts.append(box(275, 66, "w ← w − lr · (g_0 + g_1) / 2\nstep 7 becomes step 8", "ps", 330, 52))
     for k, x in enumerate(PLACES):
         late, kind = k == 2, KINDS[k]
         parts.append(rect(x - 74, 124, 86, 50, kind + " pale" if not late else "idle", 6))
@@ -54,9 +54,9 @@ def replicas():
     which drops older ones. A thread of the chief takes the mean of N gradients, moves w, and puts n
     tokens with the new step in one queue. A worker goes on when it gets a token, any token."""
     parts = [frame(10, 10, 530, 186, "ps")]
-    parts += [box(285, 52, "w ← w − lr · mean\nstep 7 becomes step 8", "ps", 180, 48)]
+    parts.append(box(285, 52, "w ← w − lr · mean\nstep 7 becomes step 8", "ps", 180, 48))
     accumulator = "accumulator: the mean of N = 2\ndrops gradients of older steps"
-    parts += [box(176, 152, accumulator, "ps", 308, 58)]
+    parts.append(box(176, 152, accumulator, "ps", 308, 58))
     parts += [rect(352, 116, 176, 72, "ps", 6), text(440, 136, "one queue of tokens")]
     parts += [box(404 + 36 * k, 163, "8", width=30, height=32) for k in range(3)]
     parts += [arrow(240, 122, 255, 79), arrow(315, 79, 370, 114)]
@@ -66,8 +66,8 @@ def replicas():
         parts.append(outlined(x, 302, f"worker {k}", KINDS[k], 130))
         parts.append(arrow(x - 30, 283, 70 + 112 * k, 184))
         parts.append(arrow(404 + 36 * k, 182, x + 30, 283, kind="frame"))
-    parts += [left(12, 348, "solid: a gradient and its step", "small")]
-    parts += [text(540, 348, "dashed: any token, for any worker", "small end")]
+    parts.append(left(12, 348, "solid: a gradient and its step", "small"))
+    parts.append(text(540, 348, "dashed: any token, for any worker", "small end"))
     return parts
 
 
@@ -83,7 +83,7 @@ def rates():
     for k, y in enumerate((44, 118)):
         words = f"worker {k}: g_{k}(w)\nrate lr_{k} = {RATES[k]:g}"
         parts.append(outlined(106, y, words, KINDS[k], 180, 56))
-    parts += [box(130, 200, "w ← w − (lr_0·g_0 + lr_1·g_1)", "ps", 240, 40)]
+    parts.append(box(130, 200, "w ← w − (lr_0·g_0 + lr_1·g_1)", "ps", 240, 40))
     w = (300, 150)
     a, b = (tuple(w[i] - RATES[k] * G[k][i] for i in (0, 1)) for k in (0, 1))
     both = tuple(a[i] + b[i] - w[i] for i in (0, 1))
@@ -99,13 +99,13 @@ def towers():
     """One process with two GPUs. Each has a copy of w, a mini-batch of its own and a tower that
     ends in a gradient. The mean of the two gradients moves w once."""
     parts = [frame(10, 10, 530, 312, "one process, one graph")]
-    parts += [box(275, 62, "w\non the CPU", "ps", 130, 50)]
+    parts.append(box(275, 62, "w\non the CPU", "ps", 130, 50))
     for k, x in enumerate((150, 400)):
         parts.append(frame(x - 110, 112, 220, 120, f"/GPU:{k}"))
         parts.append(rect(x - 110, 112, 220, 120, KINDS[k] + " hollow", 8))
         parts += [text(x + 10, 158, f"copy of w, mini-batch {k}", "small"), arrow(x, 166, x, 184)]
         parts += [box(x, 204, f"g_{k}", width=80), arrow(275 + (x - 275) / 4, 88, x, 110)]
-        parts += [arrow(x, 234, 275 + (x - 275) / 3, 262)]
-    parts += [box(275, 284, "mean = (g_0 + g_1) / 2", "ps", 200, 40)]
+        parts.append(arrow(x, 234, 275 + (x - 275) / 3, 262))
+    parts.append(box(275, 284, "mean = (g_0 + g_1) / 2", "ps", 200, 40))
     parts += [path("M376 284 H526 V62 H342"), text(435, 54, "w ← w − lr · mean", "small")]
     return parts

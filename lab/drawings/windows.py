@@ -135,9 +135,9 @@ def sagn():
             parts.append(rect(end, y, 388 - end, 34, "idle", 3))
             parts.append(text((end + 388) / 2, y + 22, "waits"))
         parts += [rect(436, y, 60, 34, KINDS[k] + " pale", 3), text(466, y + 22, "g_1 …")]
-    parts += [path("M394 106 V238", "bar", tip=False)]
+    parts.append(path("M394 106 V238", "bar", tip=False))
     parts += [arrow(402, 116, 402, 68), arrow(424, 68, 424, 116), arrow(90, 68, 90, 116)]
     parts += [text(394, 94, "push a_k / T", "end"), left(432, 94, "pull w")]
     parts.append(left(98, 94, "pull w_k ← w"))
-    parts += [text(212, 250, "T = 4 local steps alone, each on a new mini-batch", "small")]
+    parts.append(text(212, 250, "T = 4 local steps alone, each on a new mini-batch", "small"))
     return parts

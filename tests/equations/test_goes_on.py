@@ -27,14 +27,14 @@ FLAGS = {"--steps": STEPS, "--checkpoint-steps": 4, "--steps-per-call": 1, "--up
 KINDS = ["parameter server", "single process", "train and evaluate", "all-reduce"]
 # These need more processes than this one, or other devices: test_state.py lets them go on.
 OTHER_PROCESSES = ["collective_allreduce", "horovod_ringallreduce", "horovod_embeddings"]
-OTHER_PROCESSES += ["multiple_gpus_single_machine_mirrored"]
+OTHER_PROCESSES.append("multiple_gpus_single_machine_mirrored")
 # What is a worker's own begins afresh, as the pages of these scripts say: w_k, v, moments.
 AFRESH = ["diloco"]
 CORE = ["hogwild_sessions", "non_distributed_setup"]
 # Their sessions are those of others, and beside w they have nothing: see test_state.py, too.
 NIGHTLY = ["sagn", "synchronous_sgd_different_learning_rates", "synchronous_sgd"]
-NIGHTLY += ["distributed_setup_sessions"]
-NIGHTLY += ["ring_allreduce"]
+NIGHTLY.append("distributed_setup_sessions")
+NIGHTLY.append("ring_allreduce")
 
 
 def make_model(keras, data):

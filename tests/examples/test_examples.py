@@ -205,7 +205,9 @@ def test_what_the_drivers_change_is_there():
         )
     )
     found = [(pipeline.SCRIPT, changes) for changes in (pipeline.WIDE, pipeline.LATE)]
-    found += [(packing.SCRIPT, [(packing.LAYERS, packing.WIDE), (packing.GRADIENTS, packing.WAIT)])]
+    found.append(
+        (packing.SCRIPT, [(packing.LAYERS, packing.WIDE), (packing.GRADIENTS, packing.WAIT)])
+    )
     found += [
         (examples.main_script(folder), changes)
         for folder, changes, *_ in benchmarks.EXAMPLES.values()

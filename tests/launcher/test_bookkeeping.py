@@ -367,7 +367,7 @@ def test_staleness_counts_clocks_and_gaps(trained, monkeypatch):
     columns = "global_step", "task", "pull_time", "push_time", "staleness"
     rows = [(1, 1, 0, 1, 9), (2, 2, 1, 2, 9), (3, 0, 9, 10, 0), (4, 1, 10, 11, 1)]
     rows += [(5, 2, 10, 14, 2), (6, 1, 12, 15, 1), (7, 1, 16, 17, 0), (8, 1, 20, 21, 0)]
-    rows += [(9, 0, 21, 22, 3)]
+    rows.append((9, 0, 21, 22, 3))
     pushes = [dict(zip(columns, row)) | {"task": f"worker-{row[1]}"} for row in rows]
     columns = "global_step", "push_time", "test_loss", "test_accuracy"
     rows = [(1, 3, 0.1, 0.99), (5, 16, 0.5, 0.8), (7, 18, 0.2, 0.9), (9, 23, 0.3, 0.7)]

@@ -175,7 +175,7 @@ def test_the_watchdog_ends_what_is_left_and_nothing_else(start):
     gone.wait()
     told = [f"+{each}" for each in map(line, (left, ended))]
     told += [f"+{other.pid} {other_start(other.pid)['start']}", f"+{gone.pid} 1 x"]
-    told += [f"-{line(ended)}"]
+    told.append(f"-{line(ended)}")
     command = [sys.executable, "-SE", "-m", "tfrun.launch.watchdog"]
     subprocess.run(
         command,

@@ -119,9 +119,9 @@ def check_costs(folder=STATIC):
             calls.append((f"cost.{js}", args))
             wanted.append(getattr(cost, name)(*args))
         case = {"n": n, "c": 0.2, "S": S, "B": B, "a": a}
-        calls += [("cost.schemes", [{**case, "P": 3, "inside": 4, "Bi": 5e10}])]
+        calls.append(("cost.schemes", [{**case, "P": 3, "inside": 4, "Bi": 5e10}]))
         wanted.append(cost.schemes(**case, P=3, inside=4, B_inside=5e10))
-        calls += [("cost.firstToChange", [case])]
+        calls.append(("cost.firstToChange", [case]))
         wanted.append(cost.first_to_change(**case))
     for (name, args), a, b in zip(calls, call(calls, folder), wanted):
         if isinstance(b, dict) and name == "cost.firstToChange":
@@ -163,7 +163,7 @@ def check_laws(folder=STATIC):
             schemes.bounded(times, 4),
             schemes.synchronous(times),
         ]
-        python += [schemes.synchronous(times, n - 1)]
+        python.append(schemes.synchronous(times, n - 1))
         names = [
             ("asynchronous", []),
             ("bounded", [4]),

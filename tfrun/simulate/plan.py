@@ -111,7 +111,7 @@ def predict(run, n, B=np.inf, a=0.0, seed=0):
         queue = {"pull": run.pull * P + link, "push": run.send * P + link, "servers": P}
         free = {"pull": link, "push": link, "servers": P, "pause": run.pull}
         traces = [schemes.queued(times + both + run.send, **free)]
-        traces += [schemes.queued(times + both, **queue)]
+        traces.append(schemes.queued(times + both, **queue))
         if run.lead:
             own = (times + way for way in (on_the_way[0], on_the_way[0] * max(1, n / run.n)))
             traces = [schemes.bounded(each, run.lead - 1) for each in own]
