@@ -475,7 +475,8 @@ def train(cluster, server, initial, step, make_update, test, flags):
                 wait_for(finished[0], n - 1)
                 test_and_save()
             session.run(finish)
-            return print("done, the output is in", metrics.directory)
+            print("done, the output is in", metrics.directory)
+            return
         except (tf.errors.AbortedError, tf.errors.UnavailableError, tf.errors.CancelledError):
             print("a ps was lost: training goes on from the last checkpoint")
             # Closing a session waits for the lost ps, up to 30 s.

@@ -508,7 +508,8 @@ def train(cluster, server, initial, step, update, test, flags, hook):
             session = monitored.run_step_fn(lambda step_context: step_context.session)
             try:
                 make_updates(session)
-                return print("done, the output is in", metrics.directory, flush=True)
+                print("done, the output is in", metrics.directory, flush=True)
+                return
             except (tf.errors.AbortedError, tf.errors.UnavailableError, tf.errors.CancelledError):
                 # A ps was lost: to ask all of them makes a new session, and the model.
                 monitored.run(finished)
