@@ -586,10 +586,10 @@ def write(path, saved):
 
 def restore(folder, saved):
     """Gives variables their values in the last checkpoint; the first one has the model alone."""
-    found = {name for name, _ in tf.train.list_variables(folder)}
+    saved_names = {name for name, _ in tf.train.list_variables(folder)}
     checkpoint = tf.train.latest_checkpoint(folder)
     if checkpoint.endswith("model.ckpt-0"):
-        saved = [one for one in saved if one[0] in found]
+        saved = [variable for variable in saved if variable[0] in saved_names]
     names, slices, variables = zip(*saved)
     values = tf.raw_ops.RestoreV2(
         prefix=checkpoint,
@@ -687,10 +687,10 @@ class Ps:
         with tf.control_dependencies(sum([reply.get_value() for reply in pending], [])):
             replies = [self.ask(name, *first).get_value()]
         counts = [tf.ensure_shape(v, []) for v in replies[0] if v.dtype == tf.int64]
-        told = counts[0], counts[-1], *[v for v in replies[0] if v.dtype == tf.int32]
+        shared = counts[0], counts[-1], *[v for v in replies[0] if v.dtype == tf.int32]
         with tf.control_dependencies(counts):
             pending = [
-                self.ask(after or name, part, *piece, counts=told) for part, *piece in others
+                self.ask(after or name, part, *piece, counts=shared) for part, *piece in others
             ]
         for reply in pending:
             replies.append(reply.get_value())

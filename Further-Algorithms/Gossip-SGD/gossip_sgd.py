@@ -465,15 +465,15 @@ class Pairs:
         with contextlib.suppress(OSError), s:
             s.settimeout(5)
             s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            said = receive(s, len(greeting(self)))
-            if b" worker " in said:  # of this example, or of another one
+            answer = receive(s, len(greeting(self)))
+            if b" worker " in answer:  # of this example, or of another one
                 s.sendall(greeting(self))
             for j, side in self.sides.items():
-                if said == greeting(self, side):
+                if answer == greeting(self, side):
                     s.settimeout(self.step_timeout)
                     self.opened(j, s)
                     return self.answer_all(j, s)
-            if said:
+            if answer:
                 alike = "with the same script, TF_CONFIG, flags and model"
                 self.tell(f"refused a connection from {host}: it is not {self.names('or')} {alike}")
 

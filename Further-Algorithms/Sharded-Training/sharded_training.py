@@ -532,13 +532,13 @@ def accept_left(ring, listener):
     with contextlib.suppress(OSError):
         s, peer = listener.accept()
         s.settimeout(5)
-        said = receive(s, len(greeting(ring)))
-        if b" worker " in said:  # of this example, or of another one
+        answer = receive(s, len(greeting(ring)))
+        if b" worker " in answer:  # of this example, or of another one
             s.sendall(greeting(ring))
-        if said == greeting(ring, -1):
+        if answer == greeting(ring, -1):
             return s
         s.close()
-        if said:
+        if answer:
             sys.stderr.write(
                 f"{worker_name(ring, 0)} refused a connection from {peer[0]}: it is not "
                 f"{worker_name(ring, -1)} with the same script, TF_CONFIG, flags and model\n"
