@@ -105,7 +105,8 @@ def late(outputs, delay, mean, n, seed):
     return same(outputs)
 
 
-late.autograph_info__ = {}  # so that AutoGraph leaves it as it is: to rewrite it takes seconds
+# So that AutoGraph leaves it as it is: to rewrite it takes seconds.
+late.__dict__["autograph_info__"] = {}
 
 
 def late_in_graph(g, delay, mean):

@@ -269,7 +269,7 @@ def run(command, directory, env=ENVIRONMENT, **more):
 
 def tasks(directory):
     """Returns {(job, index): its process} of all tasks that run with this OUTPUT_DIR."""
-    running = {}
+    running: dict[tuple[str, int], psutil.Process] = {}
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             env = process.environ()

@@ -141,7 +141,9 @@ def install(venv, lock):
         stderr=subprocess.STDOUT,
         text=True,
     )
-    total, number, last = len(PACKAGES.findall(lock.read_text())), 0, []
+    assert process.stdout is not None
+    total, number = len(PACKAGES.findall(lock.read_text())), 0
+    last: list[str] = []
     for line in process.stdout:
         last = [*last, line][-50:]
         # "Processing": pip has found a file of the package on this machine.

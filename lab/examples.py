@@ -171,7 +171,9 @@ def session_form(folder):
 
 def kind_of(script):
     """Returns what the docstring of a script says after `Kind:`."""
-    return re.search(r"^Kind: +(.+)$", script.read_text(), re.MULTILINE)[1]
+    found = re.search(r"^Kind: +(.+)$", script.read_text(), re.MULTILINE)
+    assert found, f"{shown(script)} has no line `Kind:`"
+    return found[1]
 
 
 def replaced(script, changes):
@@ -205,6 +207,7 @@ def load(path, text=None):
     if "tensorflow" in sys.modules:  # as in a process of the script's own: others switch it off
         sys.modules["tensorflow"].compat.v1.enable_control_flow_v2()
     spec = importlib.util.spec_from_file_location(f"script_{time.monotonic_ns()}", path)
+    assert spec is not None
     module = importlib.util.module_from_spec(spec)
     sys.path.insert(0, str(path.parent))
     try:
@@ -226,13 +229,19 @@ def is_measured_before(folder, digest):
     return digest != today and digest == MEASURED_BEFORE.get(folder, "")
 
 
+def line_numbers(node):
+    """Returns the numbers of the lines of a node of a syntax tree."""
+    return range(node.lineno, node.end_lineno + 1)
+
+
 def code_lines(path):
     """Returns {number of a line: its code}, without comments, docstrings and empty lines."""
-    text, words = read(path), set()
+    text = read(path)
+    words: set[int] = set()  # numbers of lines
     for node in ast.walk(parsed(path)):
         if isinstance(node, (ast.Module, ast.FunctionDef, ast.ClassDef)):
             if ast.get_docstring(node):
-                words.update(range(node.body[0].lineno, node.body[0].end_lineno + 1))
+                words.update(line_numbers(node.body[0]))
     lines = text.splitlines()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
@@ -259,11 +268,11 @@ def example_digest(path):
 @functools.cache
 def digest_of_text(path, text):
     """Returns the same; a page asks for it many times."""
-    plumbing = set()  # numbers of lines
+    plumbing: set[int] = set()  # numbers of lines
     for node in parsed(path).body:
         is_main = isinstance(node, ast.FunctionDef) and node.name == "main"
         if isinstance(node, (ast.Import, ast.ImportFrom)) or is_main:
-            plumbing.update(range(node.lineno, node.end_lineno + 1))
+            plumbing.update(line_numbers(node))
     region, below = None, lines_above(text)
     for number, line in enumerate(text.splitlines(), 1):
         if mark := re.match(r"# (end)?region: (\w+)", line):

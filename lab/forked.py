@@ -40,7 +40,13 @@ def task(script, flags, env, output, namespace):
     end_with_parent()
     # The process that forks outlives the measurement if that one is killed; this task does not.
     measurement = multiprocessing.parent_process()
-    threading.Thread(target=lambda: (measurement.join(), os._exit(1)), daemon=True).start()
+    assert measurement is not None
+
+    def end_too():
+        measurement.join()
+        os._exit(1)
+
+    threading.Thread(target=end_too, daemon=True).start()
     if namespace:
         with open(namespace) as file:
             if ctypes.CDLL(None, use_errno=True).setns(file.fileno(), CLONE_NEWNET):
@@ -106,7 +112,7 @@ def per_second(samples, began, ended):
 
 def started(pushes):
     """Returns when all had begun: each worker waits, after its first push, for that of the last."""
-    first = {}
+    first: dict[str, float] = {}
     for push in pushes:
         first.setdefault(push["task"], push["push_time"])
     return max(first.values())

@@ -19,7 +19,7 @@ def busy_seconds():
 
 def own_seconds():
     """Returns the processor time of this process and all that it has started, ended or not."""
-    this, spent = psutil.Process(), 0
+    this, spent = psutil.Process(), 0.0
     for process in [this, *this.children(recursive=True)]:
         try:
             times = process.cpu_times()

@@ -27,6 +27,7 @@ import uuid
 import nbclient
 import nbformat
 import psutil
+from jupyter_client.provisioning import LocalProvisioner
 from lab import drivers
 
 ROOT = pathlib.Path(__file__).resolve().parents[1] / "Basics-Tutorial"
@@ -131,7 +132,7 @@ async def run_one(path, notebook, mark, at):
     Returns the seconds that it took, without those of the solutions.
     """
     began = cell_began = time.monotonic()
-    solutions = 0  # seconds
+    solutions = 0.0  # seconds
 
     async def started(cell_index, **_):
         nonlocal cell_began
@@ -142,7 +143,10 @@ async def run_one(path, notebook, mark, at):
         if cell.id.startswith("solution-"):
             solutions += time.monotonic() - cell_began
         if cell_index == last:  # what it has started must have ended before the kernel does
-            await nothing_left(mark, client.km.provisioner.pid, path.stem)
+            assert client.km is not None
+            kernel = client.km.provisioner
+            assert isinstance(kernel, LocalProvisioner)
+            await nothing_left(mark, kernel.pid, path.stem)
 
     client = nbclient.NotebookClient(
         notebook,
@@ -199,7 +203,8 @@ def execute(path, notebook, seconds=SECONDS):
     The seconds are those without the solutions. Nothing is left running, whatever happens. Raises
     Failed.
     """
-    mark, at = uuid.uuid4().hex, {}
+    mark = uuid.uuid4().hex
+    at: dict[pathlib.Path, int] = {}  # the cell that is executed
 
     async def bounded():
         one = asyncio.ensure_future(run_one(path, notebook, f"{mark} {path.stem}", at))
@@ -270,7 +275,9 @@ def with_solutions(notebook, wrong=()):
 
 def number_of(cell):
     """Which exercise the cell of an answer is for: "1", "2", ..., or "project"."""
-    return re.match(rf"{ANSWER}(?:exercise |the )(\w+)", cell.source)[1]
+    found = re.match(rf"{ANSWER}(?:exercise |the )(\w+)", cell.source)
+    assert found, cell.source
+    return found[1]
 
 
 def texts(output):

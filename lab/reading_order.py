@@ -11,7 +11,8 @@ FOLDED = " (folded)"
 
 def read(text):
     """Returns {the line of a group: its folders}. Raises ToolError on a misplaced line."""
-    groups, seen = {}, set()
+    groups: dict[str, list[str]] = {}
+    seen: set[str] = set()
     for number, line in enumerate(text.splitlines(), 1):
         words, where = line.partition("#")[0].rstrip(), f"line {number} of docs/{PATH.name}"
         if not words:

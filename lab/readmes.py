@@ -18,6 +18,7 @@ import re
 import statistics
 import sys
 import textwrap
+from typing import Any
 
 from lab import drivers, idle, pages, reading_order, regions
 from lab.examples import (
@@ -308,7 +309,8 @@ LONG_DIFF = 60  # from so many lines on, a page shows algorithm() itself
 
 def lines_of_algorithm(path):
     """Returns the lines of the functions that are a script's algorithm, without docstrings."""
-    lines, shown_lines = read(path).splitlines(), []
+    lines = read(path).splitlines()
+    shown_lines: list[str] = []
     for node in parsed(path).body:
         if isinstance(node, ast.FunctionDef) and node.name in ALGORITHM:
             first = node.body[0] if ast.get_docstring(node) is None else node.body[1]
@@ -367,12 +369,17 @@ def diff(folder, neighbour):
 EQUATIONS = ROOT / "tests" / "equations"
 
 
+def counted(mistakes):
+    """Returns {what fails: how many mistakes} of the node of such a dict of dicts."""
+    pairs = zip(mistakes.keys, mistakes.values)
+    return {ast.literal_eval(fails): len(named.keys) for fails, named in pairs}
+
+
 def planted(path):
     """Returns {what fails: how many mistakes} of MISTAKES in a file of tests/equations/."""
     for node in parsed(path).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "MISTAKES":
-            pairs = zip(node.value.keys, node.value.values)
-            return {ast.literal_eval(fails): len(named.keys) for fails, named in pairs}
+            return counted(node.value)
     raise ToolError(f"{shown(path)} has no MISTAKES: add those that its test must catch")
 
 
@@ -444,14 +451,15 @@ def flag_rows(folder):
 
     Raises ToolError where the list cannot be read.
     """
-    constants = {}  # {name: the node that is assigned to it}
+    constants: dict[str, Any] = {}  # {name: the node that is assigned to it}
     for node in ast.walk(parsed(script(folder))):
         if isinstance(node, ast.Assign):
             pairs = [(node.targets[0], node.value)]
             if isinstance(node.targets[0], ast.Tuple) and isinstance(node.value, ast.Tuple):
-                pairs = zip(node.targets[0].elts, node.value.elts)
+                pairs = list(zip(node.targets[0].elts, node.value.elts))
             constants.update({to.id: value for to, value in pairs if isinstance(to, ast.Name)})
         elif isinstance(node, ast.AugAssign) and getattr(node.target, "id", "") == "MORE_FLAGS":
+            assert isinstance(node.value, (ast.List, ast.Tuple))
             constants["MORE_FLAGS"].elts += node.value.elts  # below, in the region of what reads it
         elif isinstance(node, ast.For) and ast.unparse(node.target) == FLAG:
             constants[FLAG] = node.iter
@@ -462,7 +470,9 @@ def flag_rows(folder):
     rows = []
     try:
         for entry in constants[FLAG].elts:
-            entries = constants[entry.value.id].elts if isinstance(entry, ast.Starred) else [entry]
+            entries = [entry]
+            if isinstance(entry, ast.Starred):
+                entries = constants[ast.unparse(entry.value)].elts
             for name, default, meaning in (map(value, entry.elts) for entry in entries):
                 if default is not None:  # the script has no such flag
                     rows.append((f"`--{name}`", default, meaning))
@@ -603,7 +613,8 @@ USUAL = re.compile(
 
 def output(folder, launcher):
     """What the first of these runs has printed, but for what all runs print."""
-    found, lines = measured_runs(folder, launcher), []
+    found = measured_runs(folder, launcher)
+    lines: list[str] = []
     for line in found["output"] if found else []:
         line = "..." if USUAL.search(line) else line
         if lines[-1:] != ["..."] or line != "...":

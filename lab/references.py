@@ -5,6 +5,8 @@ numbers are float64. gradient(k, number, w) is that of worker k's mini-batch `nu
 (loss, list).
 """
 
+from collections.abc import Callable
+
 import numpy as np
 
 
@@ -172,7 +174,7 @@ class Sagn(Synchronous):
 
 
 # {name of a hidden layer's activation: (its output, its slope, which the output tells)}
-ACTIVATIONS = {
+ACTIVATIONS: dict[str, tuple[Callable, Callable]] = {
     "relu": (lambda z: np.maximum(z, 0), lambda h: h > 0),
     "tanh": (np.tanh, lambda h: 1 - h * h),
 }
@@ -189,7 +191,8 @@ def perceptron(w, x, y, activation="relu"):
     p /= p.sum(1, keepdims=True)
     loss = -np.log(p[np.arange(len(y)), y]).mean()
     p[np.arange(len(y)), y] -= 1
-    delta, g = p / len(y), []
+    delta = p / len(y)
+    g: list[np.ndarray] = []
     for layer in range(len(w) - 2, -1, -2):
         g = [hidden[layer // 2].T @ delta, delta.sum(0)] + g
         delta = (delta @ w[layer].T) * slope(hidden[layer // 2])

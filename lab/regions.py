@@ -39,16 +39,18 @@ def split(text):
 
     The marker of a region's begin is its first line; that of its end is behind it.
     """
-    parts, name, below = [(None, [])], None, False
+    parts: list[tuple[str | None, list[str]]] = [(None, [])]
+    name, below = None, False
     for number, line in enumerate(text.splitlines(), 1):
         found = MARKER.match(line)
         if not found and re.match(r"\s*#\s*(end)?region\b", line):
             raise ValueError(f"line {number} is not a marker, but looks like one: {line}")
-        opens = found and found[1] == "region"
-        closes = found and found[1] == "endregion"
+        kind, marked = found.groups() if found else (None, None)
+        opens = kind == "region"
+        closes = kind == "endregion"
         divides = line.startswith(DIVIDER)
         below = below or divides
-        ends = opens or line.startswith("if __name__ ") if below else closes and name == found[2]
+        ends = opens or line.startswith("if __name__ ") if below else closes and name == marked
         if name and ends:
             name, blank = None, []
             while not parts[-1][1][-1]:
@@ -57,7 +59,7 @@ def split(text):
         elif closes or (name and (opens or divides)):
             raise ValueError("line %d: %s, inside %s" % (number, line, name or "no region"))
         if opens:
-            name = found[2]
+            name = marked
             parts.append((name, []))
         parts[-1][1].append(line)
     if name:
@@ -110,7 +112,9 @@ def difference(a, b):
 
 def problems(root=ROOT):
     """(one text for each fault, the number of copies of regions that were compared)."""
-    first, found, copies, defined = {}, [], 0, {}
+    found, copies = [], 0
+    first: dict[str, tuple[pathlib.Path, str]] = {}  # {region: the first script with it, its text}
+    defined: dict[str, set[pathlib.Path]] = {}  # {function or class: scripts}
     for folder in folders(root):
         if not any(path.parent == folder for path in tracked("*.py", root)):
             found.append(f"{folder} has a run.sh and no script")

@@ -116,7 +116,7 @@ def keep_pictures(directory, launcher, page):
     if launcher.name != "run.sh":
         return
     if "(trace.png)" in page:
-        tfrun = [sys.executable, ROOT / "tfrun" / "bin" / "tfrun"]
+        tfrun = [sys.executable, str(ROOT / "tfrun" / "bin" / "tfrun")]
         subprocess.run([*tfrun, "trace", directory], check=True)
     for picture in ("curves.png", "trace.png"):
         if f"({picture})" in page:

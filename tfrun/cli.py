@@ -1,6 +1,7 @@
 """The command tfrun: finds the module of a command in tfrun/commands, and calls it."""
 
 import importlib.util
+import io
 import os
 import sys
 
@@ -17,6 +18,7 @@ def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     name = arguments[0] if arguments else ""
     sys.stdout = sys.stdout or open(os.devnull, "w")  # it was closed by the caller, as by >&-
+    assert isinstance(sys.stdout, io.TextIOWrapper)
     sys.stdout.reconfigure(errors="replace")  # what the terminal cannot show
     if name in WITH_TENSORFLOW and not importlib.util.find_spec("tensorflow"):
         return fail(f"tfrun {name} needs TensorFlow 2.21: pip install 'tensorflow==2.21.*'", 1)

@@ -53,7 +53,8 @@ SSH = {  # what ssh says of a host, and what it means and what to do; {0}: the h
     "firewall let ssh through?",
 }
 
-GROUPS = {}  # {symptom: its entries}; where several entries know a line, the first explains it
+# {symptom: its entries}; where several entries know a line, the first explains it.
+GROUPS: dict[str, list[Entry]] = {}
 
 
 def group(symptom, *entries):

@@ -586,3 +586,10 @@ def test_style():
         command[0] = os.path.join(tools, command[0])
         done = support.finished(*command)
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_types(tmp_path):
+    """mypy has nothing to say about tfrun and lab."""
+    mypy = os.path.join(os.path.dirname(sys.executable), "mypy")
+    done = support.finished(mypy, "--cache-dir", tmp_path, cwd=support.ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr

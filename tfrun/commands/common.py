@@ -14,8 +14,8 @@ SEE = "(tfrun status lists all)"
 
 def console() -> Console:
     """Returns rich's console; what goes to no terminal is not cut to the width of one."""
-    wide = {} if sys.stdout.isatty() or "COLUMNS" in os.environ else {"width": 200}
-    return Console(highlight=False, markup=False, emoji=False, **wide)
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 200
+    return Console(highlight=False, markup=False, emoji=False, width=width)
 
 
 def parser(command: str, description: str, run="required", json_too=True) -> Parser:
@@ -42,9 +42,9 @@ def find(name: str | None, unreadable_too=False) -> dict:
     if name is None and not records:
         sys.exit(fail("there is no run yet"))
     matching = (
-        [record for record in records if name in (None, record["run"])]
-        or [record for record in records if record["directory"] == os.path.realpath(name)]
-        or [record for record in records if name in record["run"]]
+        [each for each in records if name in (None, each["run"])]
+        or [each for each in records if name and each["directory"] == os.path.realpath(name)]
+        or [each for each in records if name in each["run"]]
     )
     matching = [record for record in matching if record["state"] == "running"] or matching
     if not matching:

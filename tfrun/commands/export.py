@@ -31,6 +31,7 @@ def load(path):
         raise ValueError(f"there is no script {path} any more: --script names the one to use")
     sys.path.insert(0, str(path.parent))  # where a problem of one's own has its modules
     spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     if not hasattr(module, "make_model"):
@@ -46,7 +47,8 @@ def saved_values(checkpoint, shapes=()):
     """
     import tensorflow as tf
 
-    reader, found = tf.train.load_checkpoint(checkpoint), {"w": {}, "state": {}}
+    reader = tf.train.load_checkpoint(checkpoint)
+    found: dict[str, dict[int, np.ndarray]] = {"w": {}, "state": {}}
     for name in reader.get_variable_to_shape_map():
         if match := SAVED.fullmatch(name):
             found[match[1]][int(match[2] or 0)] = reader.get_tensor(name)

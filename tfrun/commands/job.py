@@ -37,10 +37,10 @@ def read(path):
     validator = jsonschema.Draft202012Validator(yaml.safe_load(SCHEMA.read_text()))
     # A key that is misspelt says more than one that is missing.
     order = jsonschema.exceptions.by_relevance(weak={"required"})
-    if error := jsonschema.exceptions.best_match(validator.iter_errors(job), order):
-        message = f"{': '.join(map(str, error.absolute_path)) or 'the file'}: {error.message}"
-        if error.validator == "additionalProperties":
-            message += f"; it may have {', '.join(error.schema['properties'])}"
+    if wrong := jsonschema.exceptions.best_match(validator.iter_errors(job), order):
+        message = f"{': '.join(map(str, wrong.absolute_path)) or 'the file'}: {wrong.message}"
+        if wrong.validator == "additionalProperties":
+            message += f"; it may have {', '.join(wrong.schema['properties'])}"
         raise ValueError(message)
     for name in ("arguments", "environment", "roles", "grid"):
         job[name] = job.get(name) or {}
@@ -90,7 +90,8 @@ def flags_of_roles(roles):
 def run_grid(job, n, directory):
     """Runs all combinations, n at once; returns the first failure's exit code, 130 after Ctrl-C."""
     points = grids.named(grids.product(job["grid"]))
-    codes, started, lock = {}, [], threading.Lock()
+    codes: dict[str, int] = {}
+    started, lock = [], threading.Lock()
     # Runs at once share what there is: each has the cores and GPUs of its slot.
     cores = cluster.core_numbers() or []
     slots = [
@@ -108,6 +109,7 @@ def run_grid(job, n, directory):
         command = [sys.executable, "-m", "tfrun", *command_line(job, points[name])]
         process = start_process(command, env, cores, signal.SIGTERM)
         started.append(process)
+        assert process.stdout is not None
         for line in process.stdout:
             with lock, contextlib.suppress(BrokenPipeError):  # the runs go on without a reader
                 print(f"[{name}]", line.decode(errors="replace").rstrip(), flush=True)

@@ -31,10 +31,10 @@ def command(arguments: list[str]) -> int:
     while True:
         live = flags.follow and common.refreshed(record)["state"] == "running"
         for name, file in files.items():
-            lines = file.readlines()
-            if live and lines and not lines[-1].endswith(b"\n"):  # the rest comes later
-                file.seek(-len(lines.pop()), os.SEEK_CUR)
-            lines = b"".join(lines).decode(errors="replace").splitlines()
+            new = file.readlines()
+            if live and new and not new[-1].endswith(b"\n"):  # the rest comes later
+                file.seek(-len(new.pop()), os.SEEK_CUR)
+            lines = b"".join(new).decode(errors="replace").splitlines()
             lines = [line for line in lines if not known_errors.NOTICE.match(line.encode())]
             for line in lines[-LAST_LINES:] if begins and live else lines:
                 if flags.json:

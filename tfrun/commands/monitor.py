@@ -24,7 +24,8 @@ def command(arguments: list[str]) -> int:
     parser = common.parser("monitor", __doc__, run="optional")
     parser.add_argument("--once", action="store_true", help="once, instead of every second")
     flags = parser.parse_args(arguments)
-    record, processes, screen = common.find(flags.run), {}, common.console()
+    record, screen = common.find(flags.run), common.console()
+    processes: dict[psutil.Process, psutil.Process] = {}
     resources(record, processes)  # a share of processor time is that between two looks
     terminal = sys.stdout.isatty() and not flags.once and not flags.json
     in_place = Live(console=screen, auto_refresh=False, vertical_overflow="visible")
@@ -73,8 +74,8 @@ def resources(record: dict, processes: dict) -> dict[str, dict]:
                     percent += process.cpu_percent()
                     memory += process.memory_info().rss
                     threads += process.num_threads()
-        percent = None if first_look else percent
-        used[task["task"]] = {"cpu_percent": percent, "memory_bytes": memory, "threads": threads}
+        share = None if first_look else percent
+        used[task["task"]] = {"cpu_percent": share, "memory_bytes": memory, "threads": threads}
     return used
 
 
@@ -155,8 +156,8 @@ def table(seen, width):
     has_gpus = any(task.get("gpus") for task in seen["tasks"])
     for title, text, least_width in COLUMNS:
         if least_width <= width and (has_gpus or not title.startswith("GPU")):
-            justify = "left" if title in ("task", "state") else "right"
-            shown.add_column(title, justify=justify, no_wrap=True)
+            is_text = title in ("task", "state")
+            shown.add_column(title, justify="left" if is_text else "right", no_wrap=True)
             texts.append(text)
     for task in seen["tasks"]:
         shown.add_row(*(text(task) for text in texts))

@@ -21,8 +21,8 @@ def command(arguments):
         data = RunData.read(directory_of(flags.run)).without_pauses()
         pushes = {task: m.pushes for task, m in data.tasks.items() if m.pushes["push_time"].size}
         facts = data.flags or {"ps": 1, "arguments": {}}
-        own = [facts["arguments"].get(name, 0) for name in ("backup_workers", "max_lead")]
-        run = plan.measured(pushes, facts["ps"], *own, data.example)
+        backups, lead = (facts["arguments"].get(name, 0) for name in ("backup_workers", "max_lead"))
+        run = plan.measured(pushes, facts["ps"], backups, lead, data.example)
         B = plan.quantity(flags.bandwidth, plan.BANDWIDTH) if flags.bandwidth else math.inf
         case = run, flags.workers, B, plan.quantity(flags.latency, plan.LATENCY)
         found, gains = plan.predict(*case), plan.first_to_change(*case)

@@ -63,8 +63,14 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     text = "a task that uses more is killed, and has failed"
     add("--memory", type=amount, default={}, metavar="worker=2G", help=text)
     text = "a variable for all tasks, or for those of one role; may be given several times"
-    many = {"action": "append", "default": [], "metavar": "[ROLE:]NAME=VALUE", "help": text}
-    add("--env", type=resources.environment_variable, **many)
+    add(
+        "--env",
+        type=resources.environment_variable,
+        action="append",
+        default=[],
+        metavar="[ROLE:]NAME=VALUE",
+        help=text,
+    )
     text = "start the tasks over ssh: N on each host, [user@]host:N; in this order"
     add("--hosts", type=hosts.parse, metavar="HOST:N,...", help=text)
     text = "put the data and the model of this file into the script's place for them (PROBLEM)"
@@ -205,9 +211,8 @@ def launch(spec, flags, host_of_task, directory, arguments) -> int:
         return 128 + signal.SIGINT
     except (OSError, ValueError) as error:
         directory.discard()
-        if flags.isolate:
-            error = f"--isolate does not work on this machine: {error}"
-        for line in str(error).splitlines():
+        about = "--isolate does not work on this machine: " if flags.isolate else ""
+        for line in f"{about}{error}".splitlines():
             fail(line)
         return 2
     return supervise(spec, directory, problems.again(resume))

@@ -34,7 +34,7 @@ def hold_ports(n):
 
 def free_ports(n):
     """Returns n ports that no socket of this machine has now. Nothing keeps them."""
-    ports = []
+    ports: list[int] = []
     for port in random.sample(PORTS, len(PORTS)):
         if len(ports) == n:
             break
@@ -55,7 +55,7 @@ def addresses(jobs, ports, names=None):
 
     names: the host of each task; this machine without them.
     """
-    cluster = {job: [] for job in jobs if job != "evaluator"}
+    cluster: dict[str, list[str]] = {job: [] for job in jobs if job != "evaluator"}
     names = names or ["127.0.0.1"] * len(ports)
     for (job, _), name, port in zip(tasks(jobs), names, ports, strict=True):
         if job in cluster:
@@ -131,8 +131,8 @@ def on_machine(
         share = (shares or {}).get((job, index))
         if share and share.gpus is not None:
             env["CUDA_VISIBLE_DEVICES"] = ",".join(share.gpus) or "-1"
-        own = (len(share.cpus), 1) if share and share.cpus else (cores, len(computing))
-        env |= thread_variables(*own, already_set)
+        own, n = (len(share.cpus), 1) if share and share.cpus else (cores, len(computing))
+        env |= thread_variables(own, n, already_set)
         env |= {name: value for role, name, value in variables if role in (None, job)}
         environments[job, index] = env
     return environments

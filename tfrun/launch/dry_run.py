@@ -39,8 +39,12 @@ def script(jobs, command, example, shares, variables, evaluate, texts) -> str:
             program = f"taskset -c {','.join(map(str, share.cpus))} {program}"
         text = " ".join(f"{name}={shlex.quote(value)}" for name, value in env.items())
         tasks.append({"job": job, "index": index, "variables": text, "program": program})
-    lines = {"trim_blocks": True, "keep_trailing_newline": True}
-    template = jinja2.Template(TEMPLATE.read_text(), undefined=jinja2.StrictUndefined, **lines)
+    template = jinja2.Template(
+        TEMPLATE.read_text(),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        keep_trailing_newline=True,
+    )
     return template.render(
         example=example,
         folder=shlex.quote(os.getcwd()),

@@ -46,8 +46,11 @@ def run(names, slots, run_one, stop):
     exception of run_one, no run begins any more, and stop is called until all have ended.
     """
     own, free = threading.local(), iter(slots)
-    take_slot = {"initializer": lambda: setattr(own, "slot", next(free))}
-    with concurrent.futures.ThreadPoolExecutor(len(slots), **take_slot) as pool:
+
+    def take_slot():
+        own.slot = next(free)
+
+    with concurrent.futures.ThreadPoolExecutor(len(slots), initializer=take_slot) as pool:
         pending = []
         try:
             pending += [pool.submit(lambda name: run_one(name, own.slot), name) for name in names]

@@ -25,8 +25,14 @@ def run(command: list[str], **variables: str) -> int:
     """Runs a command without a cluster; returns its exit code, as a shell would."""
     env = {name: value for name, value in os.environ.items() if name != "TF_CONFIG"}
     env = {"TF_CPP_MIN_LOG_LEVEL": "2", **env, **cluster.SURROUNDINGS, **variables}
-    pipes = {"stdin": subprocess.DEVNULL, "stderr": subprocess.PIPE}
-    process = subprocess.Popen(command, env=env, preexec_fn=task.end_with_parent, **pipes)
+    process = subprocess.Popen(
+        command,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        preexec_fn=task.end_with_parent,
+    )
+    assert process.stderr is not None
     try:
         for line in process.stderr:
             if not known_errors.NOTICE.match(line):

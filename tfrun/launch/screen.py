@@ -53,7 +53,7 @@ class TaskOutput:
         self.held_lines = {}  # {name: the lines that are held back}
         self.deadlines = {}  # {name: when these are shown at the latest}
         # (number on the screen, name, line) of what it has shown, the end of it.
-        self.last = collections.deque(maxlen=300)
+        self.last: collections.deque[tuple[int, str, bytes]] = collections.deque(maxlen=300)
 
     def add(self, name: str, line: bytes):
         """Shows a line, or holds it back. Raises BrokenPipeError, as all here that shows."""

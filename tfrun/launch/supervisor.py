@@ -60,7 +60,7 @@ class Run:
     def __init__(self, spec: LaunchSpec):
         self.spec = spec
         self.screen = Screen()
-        self.signal = None  # the first that has come
+        self.signal: signal.Signals | None = None  # the first that has come
         self.rows_before = metrics_csv.count_rows(spec.directory)
         self.began = time.time()
         self.selector = selectors.DefaultSelector()
@@ -103,6 +103,7 @@ class Run:
 
     def tell_watchdog(self, sign: str, task: Task):
         """Says that the process group of a task is there, "+", or is no more, "-"."""
+        assert self.watchdog.stdin is not None and task.process is not None
         with contextlib.suppress(OSError):  # someone killed the watchdog; the run can do without
             start = (task.identity or {}).get("start")
             os.write(self.watchdog.stdin.fileno(), f"{sign}{task.process.pid} {start}\n".encode())
@@ -119,7 +120,7 @@ class Run:
                 task.start()
                 self.outputs[task].begin()
                 self.tell_watchdog("+", task)
-                self.selector.register(task.process.stdout, selectors.EVENT_READ, task)
+                self.selector.register(task.pipe(), selectors.EVENT_READ, task)
                 self.write_record()
 
     def poll(self, deadline: float) -> list[Task]:
@@ -152,9 +153,9 @@ class Run:
                 self.outputs[task].add(*shown)
         if has_ended:
             self.tell_watchdog("-", task)
-        if (has_ended or task.output_ended) and not task.process.stdout.closed:
-            self.selector.unregister(task.process.stdout)
-            task.process.stdout.close()
+        if (has_ended or task.output_ended) and not task.pipe().closed:
+            self.selector.unregister(task.pipe())
+            task.pipe().close()
 
     def reap(self):
         """Lets go the processes that have ended after their parents, and so have become ours."""
@@ -167,6 +168,7 @@ class Run:
     def stops_the_run(self, task: Task) -> bool:
         """Decides about a task that failed: a new start, let it go, or (True) stop the run."""
         output, how = self.outputs[task], f"{task.name} {task.exit_description()}"
+        assert task.process is not None
         if task.process.returncode < 0 and output.is_done():
             # There is nothing left to do again, and the ps may have gone.
             self.say(f"{how} after it was done")

@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import io
 import os
 import pathlib
 import signal
@@ -25,11 +26,13 @@ class Task:
         self.job, self.name, self.share = job, name, share
         self.path: pathlib.Path = directory / f"{formatting.file_name(name)}.log"
         self.command, self.env = command, {**os.environ, **env}
-        self.log = open(self.path, "ab", buffering=0)
-        self.process, self.identity = None, None
-        self.exit_code = None  # of the last process; None while it runs
+        self.log: io.FileIO | None = open(self.path, "ab", buffering=0)
+        self.process: subprocess.Popen | None = None
+        self.identity: dict | None = None
+        self.exit_code: int | None = None  # of the last process; None while it runs
         self.starts = 0
-        self.start_at = 0.0  # when it is to start, by time.monotonic(); None if it is not
+        # When it is to start, by time.monotonic(); None if it is not.
+        self.start_at: float | None = 0.0
         self.was_stopped = False  # by tfrun
         self.memory_at_kill = 0  # bytes, if it was killed because it used too much
 
@@ -40,10 +43,16 @@ class Task:
         self.starts += 1
         self.process = start_process(self.command, self.env, self.share.cpus)
         self.identity = registry.identity(self.process.pid)
-        os.set_blocking(self.process.stdout.fileno(), False)
+        os.set_blocking(self.pipe().fileno(), False)
+
+    def pipe(self) -> io.BufferedReader:
+        """Returns what the process, which has been started, prints into."""
+        assert self.process is not None and isinstance(self.process.stdout, io.BufferedReader)
+        return self.process.stdout
 
     def signal(self, number):
         """Sends a signal to the task and to all that it has started."""
+        assert self.process is not None
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, number)
 
@@ -53,7 +62,7 @@ class Task:
 
     def has_just_ended(self) -> bool:
         """Returns whether the process has ended since the last call; ends what it has started."""
-        if not self.running() or not has_ended(self.process):
+        if self.process is None or not self.running() or not has_ended(self.process):
             return False
         self.signal(signal.SIGKILL)
         self.exit_code = shell_code(self.process.wait())
@@ -61,10 +70,11 @@ class Task:
 
     def new_lines(self):
         """Yields the complete lines since the last call; the log gets all that it has printed."""
-        if self.process.stdout.closed:
+        pipe = self.pipe()
+        if pipe.closed:
             return
         for _ in range(16 if self.exit_code is None else 1 << 20):  # others get a turn, too
-            output = self.process.stdout.raw.read(1 << 16)  # None: nothing came yet
+            output = pipe.raw.read(1 << 16)  # None: nothing came yet
             if not output:
                 self.output_ended = output is not None
                 break
@@ -99,13 +109,14 @@ class Task:
                 f"used {formatting.size(self.memory_at_kill)} of memory, more than its limit of "
                 f"{formatting.size(self.share.memory)} (--memory), and was killed"
             )
+        assert self.process is not None
         if self.process.returncode < 0:
             return f"was killed by {signal.Signals(-self.process.returncode).name}"
         return f"failed with exit code {self.exit_code}"
 
     def check_memory(self):
         """Kills it, with all that it has started, if it uses more memory than it may."""
-        if not self.running() or self.share.memory is None:
+        if self.process is None or not self.running() or self.share.memory is None:
             return
         used = 0
         with contextlib.suppress(psutil.NoSuchProcess):

@@ -126,12 +126,13 @@ def draw_counts(axes, values, colours, whole):
 
 def draw_parts(axes, found, colours, names):
     """Draws a bar for each task: what an update spends its time on, in milliseconds, on average."""
-    seconds, counts = collections.Counter(), collections.Counter()
+    seconds: dict[tuple[str, str], float] = collections.defaultdict(float)
+    counts: dict[tuple[str, str], int] = collections.defaultdict(int)
     for activity in found:
         seconds[activity[:2]] += activity.end - activity.begin
         counts[activity[:2]] += 1
     for place, name in enumerate(reversed(names)):
-        left, count = 0, max(1, counts[name, "push"])
+        left, count = 0.0, max(1, counts[name, "push"])
         for part in timeline.LABELS:
             width, height = 1000 * seconds[name, part] / count, 0.25 if part == "pull" else 0.7
             axes.barh(place, width, height, left, **timeline.look(part, colours[name]))
@@ -194,7 +195,7 @@ def draw(run: RunData):
     for axes in figure.axes:
         axes.grid(alpha=0.25, axis="x" if axes in (parts, moment) else "both")
         axes.spines[["top", "right"]].set_visible(False)
-        axes.xaxis.label.set_size(SIZE + 1)
+        axes.xaxis.label.set_fontsize(SIZE + 1)
     title = formatting.run(run.example, run.result) if run.result else run.example
     figure.suptitle(title, fontsize=SIZE + 3, fontweight="bold")
     partial = run.directory / f".curves-{os.getpid()}.png"

@@ -92,7 +92,7 @@ def look(name, colour):
 
 def legend(activities):
     """Returns the Patches that say what the bars of these Activities are."""
-    seconds = collections.Counter()
+    seconds: dict[str, float] = collections.defaultdict(float)
     for activity in activities:
         seconds[activity.name] += activity.end - activity.begin
     local = any(activity.facts.get("local_steps", 1) > 1 for activity in activities)
@@ -109,7 +109,7 @@ def draw_stages(axes, spans):
     last, end = max(spans)[0], max(end for *_, end in spans)
     for worker, row, what, number, begin, until in spans:
         pair = (last + 1 + number) % 10
-        colour = plt.cm.tab20.colors[2 * pair + (what in ("forward", "gather"))]
+        colour = plt.cm.tab20(2 * pair + (what in ("forward", "gather")))
         low = last - worker + (-0.4 if row else 0.02)
         axes.broken_barh([(1000 * begin, 1000 * (until - begin))], (low, 0.38), color=colour)
         if until - begin > 0.02 * end:

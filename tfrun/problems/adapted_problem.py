@@ -36,13 +36,17 @@ def load_own():
 
 
 own = load_own()
-Four = collections.namedtuple("Data", "x_train y_train x_test y_test")
+Four = collections.namedtuple(  # type: ignore[name-match] # a user who prints it sees Data
+    "Data", "x_train y_train x_test y_test"
+)
 DATASET, DATASETS = getattr(own, "DATASET", "own"), getattr(own, "DATASETS", FILE)
-forms = {}  # of "x", "y" and "outputs": their Columns, where they are several
+forms: dict[str, "Columns"] = {}  # of "x", "y" and "outputs": their Columns, where they are several
 
 
 class Data(Four):
     """The four arrays; `own` has the same as the user's load_data() grouped them."""
+
+    own: Four
 
 
 class Columns:

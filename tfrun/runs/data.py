@@ -50,7 +50,8 @@ class TaskMetrics:
         whole = np.concatenate(tables)
         whole = whole[np.argsort(whole[:, list(header).index("push_time")], kind="stable")]
         of_kind = [whole[whole[:, place] == 1] for place in (-2, -1)]
-        return cls(*({n: rows[:, k] for k, n in enumerate(header)} for rows in of_kind), spans)
+        pushes, tests = ({n: rows[:, k] for k, n in enumerate(header)} for rows in of_kind)
+        return cls(pushes, tests, spans)
 
 
 def table_of(file, header):
@@ -72,16 +73,16 @@ class RunData:
     @classmethod
     def read(cls, *directories):
         """Returns the RunData of these directories. Raises OSError."""
-        directories = [pathlib.Path(directory) for directory in directories]
-        paths = collections.defaultdict(dict)
-        for directory in directories:
-            for task, path in metrics_csv.files(directory).items():
+        folders = [pathlib.Path(directory) for directory in directories]
+        paths: dict[str, dict[pathlib.Path, None]] = collections.defaultdict(dict)
+        for folder in folders:
+            for task, path in metrics_csv.files(folder).items():
                 paths[task][path.resolve()] = None  # a folder may be given twice
         tasks = {task: m for task in sorted(paths) if (m := TaskMetrics.read(*paths[task]))}
         flags = None
         with contextlib.suppress(ValueError):
-            flags = run_directory.read_flags(*directories)
-        return cls(directories, tasks, flags, run_directory.result(directories[0]))
+            flags = run_directory.read_flags(*folders)
+        return cls(folders, tasks, flags, run_directory.result(folders[0]))
 
     @property
     def directory(self) -> pathlib.Path:

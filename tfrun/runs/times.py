@@ -11,6 +11,7 @@ def start_of(pid: int) -> str | None:
         fields = pathlib.Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2]
         boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text()
         return f"{fields.split()[19]} {boot.strip()}"
+    return None
 
 
 def wait_for(find, seconds: float, pause: float = 0.02):

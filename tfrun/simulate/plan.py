@@ -70,9 +70,9 @@ def measured(pushes, servers, backups=0, lead=0, example=""):
     if together:
         send = np.median([waits[whole["global_step"] == step].min() for step in np.unique(steps)])
     compute = np.maximum(whole["push_time"] - whole["pull_time"] - waits, 1e-6)
-    middle = [max(0.0, float(np.median(each))) for each in (gaps, send, whole["bytes"])]
+    pull, sent, size = (max(0.0, float(np.median(each))) for each in (gaps, send, whole["bytes"]))
     batches = float(np.median(whole["local_steps"]))
-    return Run(len(rows), servers, together, compute, *middle, batches, backups, lead)
+    return Run(len(rows), servers, together, compute, pull, sent, size, batches, backups, lead)
 
 
 def ways(run, n, B, a):

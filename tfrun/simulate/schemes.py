@@ -133,7 +133,8 @@ def queued(times, pull=0.0, push=0.0, servers=1, law="constant", seed=0, pause=0
     if law == "constant":  # the P queues are all the same at all times: one stands for them
         pull, push, servers = pull / servers, push / servers, 1
     pull, push = pull / servers, push / servers
-    random, draws = laws.stream(seed, 0, purpose=1), []
+    random = laws.stream(seed, 0, purpose=1)
+    draws: list[float] = []
     receiving, sending = [0.0] * servers, [0.0] * servers  # seconds at which each is free
     compute, made = times.T.tolist(), [0] * n
     pulled, pushed = ([[np.inf] * updates for _ in range(n)] for _ in range(2))

@@ -104,11 +104,17 @@ def ask(requests: dict[Host, dict]) -> dict[Host, dict]:
 
 def answer(host, request):
     """Returns the answer of a host, {"wrong": why} where none comes in time."""
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    more = {"errors": "replace", "timeout": ANSWER, "preexec_fn": end_with_parent}
     try:
-        line = json.dumps(request) + "\n"
-        done = subprocess.run(ssh_command(host), input=line, **pipes, **more)
+        done = subprocess.run(
+            ssh_command(host),
+            input=json.dumps(request) + "\n",
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=ANSWER,
+            preexec_fn=end_with_parent,
+        )
     except subprocess.TimeoutExpired:
         return {"wrong": f"it did not answer in {ANSWER} s"}
     for line in done.stdout.splitlines():
@@ -183,7 +189,7 @@ def make_tasks(spec, host_of_task, answers) -> list[Task]:
     addresses = cluster.addresses(
         spec.jobs, [next(ports[host]) for host in hosts], [host.name for host in hosts]
     )
-    env = {}
+    env: dict[tuple[str, int], dict[str, str]] = {}
     for host, answer in answers.items():
         own = [task for task in host_of_task if host_of_task[task] == host]
         more = {**answer["machine"], "variables": spec.variables, "already_set": ()}
