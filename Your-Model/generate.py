@@ -19,7 +19,7 @@ import sys
 
 import numpy as np
 from lab import examples
-from tfrun.commands import export
+from tfrun.runs import models
 from tfrun.launch import quiet
 from tfrun.runs import run_directory
 from tfrun.runs.data import RunData
@@ -109,7 +109,7 @@ def main():
     if flags.temperature <= 0 or flags.bytes < 1:
         parser.error("--temperature and --bytes must be above 0")
     try:
-        model = export.trained_model(flags.run.resolve())[0]
+        model = models.trained_model(flags.run.resolve())[0]
     except (OSError, ValueError) as error:
         print(f"generate.py: {error}", file=sys.stderr)
         return 1

@@ -13,7 +13,7 @@ import support
 from lab import examples
 from test_ring import received_by_kernel
 from tfrun import errors
-from tfrun.commands import export
+from tfrun.runs import models
 
 SCRIPT = examples.main_script("Further-Algorithms/Compressed-AllReduce")
 QUICK = dict(ps=0)  # of the fixture quick
@@ -408,7 +408,7 @@ def check_going_on(quick, folder, name, changes=()):
             )
             assert not any(codes), output
         chief, *_ = ringed.folders(folder / kind)
-        found[kind] = export.saved_values(support.newest_checkpoint(chief))["w"]
+        found[kind] = models.saved_values(support.newest_checkpoint(chief))["w"]
     apart = np.abs(np.subtract(*found.values())).max()
     assert apart == 0, f"parameters: {apart:g} apart"
 

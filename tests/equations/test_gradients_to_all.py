@@ -15,7 +15,7 @@ import ringed
 import support
 from lab import examples
 from tfrun import errors
-from tfrun.commands import export
+from tfrun.runs import models
 
 SCRIPT = examples.main_script("Further-Algorithms/Gradients-To-All")
 EQUATION = equations.of(SCRIPT)
@@ -268,7 +268,7 @@ def test_a_run_ends_with_one_w(mode, tmp_path):
     assert np.abs(last[0] - first[0]).max() > 0.01
     shapes = [np.empty(shape).shape for shape in ringed.SHAPES]
     chief = ringed.folders(tmp_path)[0]
-    saved = export.saved_values(support.newest_checkpoint(chief), shapes)["w"]
+    saved = models.saved_values(support.newest_checkpoint(chief), shapes)["w"]
     assert (np.concatenate([np.ravel(part) for part in saved]) == last[0]).all()
     sent = 4 * last[0].size * (1 if mode == "forwarder" else 2)
     for folder in ringed.folders(tmp_path):

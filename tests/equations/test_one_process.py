@@ -16,7 +16,7 @@ import support
 import tensorflow as tf
 from lab import examples, references
 from problem import BATCH, LR, SEED, command_line, digits_like, gradient_on_digits
-from tfrun.commands import export
+from tfrun.runs import models
 from tfrun.runs.data import RunData
 
 SCRIPT = examples.main_script("Non-Distributed-Setup")
@@ -109,7 +109,7 @@ def compare(folder, changes=()):
         saved = tf.train.load_checkpoint(str(folder / f"model.ckpt-{step}"))
         check("checkpoints", saved.get_tensor("step/.ATTRIBUTES/VARIABLE_VALUE"), step)
     newest = tf.train.latest_checkpoint(str(folder))
-    w = export.saved_values(newest, [v.shape for v in first])["w"]
+    w = models.saved_values(newest, [v.shape for v in first])["w"]
     flat = [interleaved.flat(arrays) for arrays in (first, w, due[-1][1])]
     moved, apart = (np.abs(flat[1] - flat[i]).max() for i in (0, 2))
     if not apart < 1e-5 or not moved > 0.01:

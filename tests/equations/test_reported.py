@@ -17,7 +17,7 @@ import support
 from lab import examples, references
 from problem import BATCH, SEED, command_line, draw
 from support import SHAPES
-from tfrun.commands import export
+from tfrun.runs import models
 from tfrun.runs import summary
 from tfrun.runs.data import RunData
 
@@ -47,7 +47,7 @@ def interleaved_workers(n, example, changes, **flags):
 
 def saved(path):
     """The parameters in a checkpoint."""
-    return export.saved_values(path, SHAPES)["w"]
+    return models.saved_values(path, SHAPES)["w"]
 
 
 # The test ----------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ import ringed
 import support
 from lab import examples
 from tfrun import errors
-from tfrun.commands import export
+from tfrun.runs import models
 
 SCRIPT = examples.main_script("Ring-AllReduce")
 QUICK = dict(ps=0)  # of the fixture quick
@@ -206,7 +206,7 @@ def test_training_is_one_worker_on_the_union_of_the_batches(quick, tmp_path):
     assert moved == [{float(bytes)} for bytes in due]
 
     checkpoint = support.newest_checkpoint(ringed.folders(tmp_path)[0])
-    saved = export.saved_values(checkpoint, ringed.SHAPES)["w"]
+    saved = models.saved_values(checkpoint, ringed.SHAPES)["w"]
     last = ringed.arrays(np.load(ringed.folders(tmp_path)[0] / "w.npy")[20])
     assert all(np.array_equal(a, b) for a, b in zip(saved, last, strict=True))
 

@@ -15,7 +15,7 @@ import pytest
 import ringed
 import support
 from lab import examples
-from tfrun.commands import export
+from tfrun.runs import models
 
 SCRIPT = examples.main_script("Further-Algorithms/Sharded-Training")
 QUICK = dict(ps=0)  # of the fixture quick
@@ -36,17 +36,17 @@ def flags_of(**more):
 
 def together(script, rings, flags, work):
     """Returns [work(ring, *what build() has made) of each worker], all at once."""
-    data, models = script.Data(*problem.digits_like()), []
+    data, made_models = script.Data(*problem.digits_like()), []
     for ring in rings:  # not in the threads, because there is one seed for all
         script.keras.utils.set_random_seed(flags.seed + ring.rank)
-        models.append(script.make_model(data))
+        made_models.append(script.make_model(data))
 
     def joined(ring):
         script.join(ring, "the same")
-        script.broadcast(models[ring.rank].variables, ring)
-        for v in models[ring.rank].variables:  # it may have taken the memory of a NumPy array
+        script.broadcast(made_models[ring.rank].variables, ring)
+        for v in made_models[ring.rank].variables:  # it may have taken the memory of a NumPy array
             v.assign(script.tf.identity(v) + 0)
-        built = script.build(ring, models[ring.rank], data, flags)
+        built = script.build(ring, made_models[ring.rank], data, flags)
         script.separate_masks(built[1], ring.rank)
         found = work(ring, *built)
         script.leave(ring)
@@ -319,7 +319,7 @@ def check_checkpoint(folder, before, after, text=None):
     for name in "w", "m", "v":
         if not np.array_equal(of_owners(one, name), of_owners(other, name)):
             wrong.append(f"shards: {name} differs")
-    w = export.saved_values(support.newest_checkpoint(folder), ringed.SHAPES)["w"]
+    w = models.saved_values(support.newest_checkpoint(folder), ringed.SHAPES)["w"]
     if not np.array_equal(interleaved.flat(w), other[0].w[0]):
         wrong.append("shards: `tfrun export` would read another w")
     assert sorted(os.listdir(folder))[0] == "checkpoint"

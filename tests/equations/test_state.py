@@ -19,7 +19,7 @@ import small
 import support
 from lab import examples, references, regions
 from problem import BATCH, SEED, command_line
-from tfrun.commands import export
+from tfrun.runs import models
 from tfrun.runs import summary
 from tfrun.runs.data import RunData
 
@@ -288,8 +288,8 @@ def check(script, changes, quick, folder):
     if not abs(result["test_scale"] - scale) < 1e-4:
         wrong.append(f"scale: {result['test_scale']:g} instead of {scale:g}")
     if not wrong:
-        model, rows, module, _ = export.trained_model(directory)
-        for metric, value in export.evaluate(model, rows, module).items():
+        model, rows, module, _ = models.trained_model(directory)
+        for metric, value in models.evaluate(model, rows, module).items():
             if not abs(value - result[metric]) < 1e-3:
                 wrong.append(f"export: {metric} is {value:g}, and was {result[metric]:g}")
     assert not wrong, "\n".join(wrong)

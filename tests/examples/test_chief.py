@@ -13,7 +13,7 @@ import support
 from lab import examples
 from lab.references import perceptron
 from problem import digits_like, draw
-from tfrun.commands import export
+from tfrun.runs import models
 from tfrun.launch import cluster
 from tfrun.runs import summary
 from tfrun.runs.data import RunData
@@ -203,7 +203,7 @@ def check_chief(name, folder, changes=()):
     w = [v.numpy() for v in model.trainable_variables]
     shapes = [v.shape for v in w]
     apart = max(
-        np.abs(a - b).max() for a, b in zip(export.saved_values(checkpoint, shapes)["w"], w)
+        np.abs(a - b).max() for a, b in zip(models.saved_values(checkpoint, shapes)["w"], w)
     )
     assert apart < 1e-6, f"w: {apart:g} apart from what the chief has made"
     check_losses(run, w, n)

@@ -12,7 +12,7 @@ import support
 from lab import examples
 from problem import BATCH, LR, SEED, digits_like, gradient_on_digits
 from tfrun import errors
-from tfrun.commands import export
+from tfrun.runs import models
 from tfrun.launch import cluster
 from tfrun.runs import summary
 from tfrun.runs.data import RunData
@@ -72,7 +72,7 @@ def check_the_equation(directory):
         loss, _, _ = expected.push(0)
         losses.append(loss)
     shapes = [v.shape for v in expected.w]
-    saved = export.saved_values(support.newest_checkpoint(directory), shapes)["w"]
+    saved = models.saved_values(support.newest_checkpoint(directory), shapes)["w"]
     rows = rows_of(directory, "worker-0")
     wrong, apart = [], max(np.abs(a - b).max() for a, b in zip(saved, expected.w))
     if not apart < 1e-5:

@@ -114,10 +114,10 @@ MISTAKES = {
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_mistakes_of_the_evaluator(real, tmp_path, monkeypatch, name):
-    """Each mutant of export.py still runs, and has other numbers than the chief."""
-    path, changes = support.ROOT / "tfrun" / "commands" / "export.py", MISTAKES[name]
+    """Each mutant of models.py still runs, and has other numbers than the chief."""
+    path, changes = support.ROOT / "tfrun" / "runs" / "models.py", MISTAKES[name]
     text = examples.replaced(path, [*zip(changes[::2], changes[1::2])])
-    monkeypatch.setattr(evaluate, "export", examples.load(path, text))
+    monkeypatch.setattr(evaluate, "models", examples.load(path, text))
     with pytest.raises(AssertionError, match="test_loss"):
         compare_with_the_chief(real[0], tmp_path)
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 import support
 from tfrun import problems
-from tfrun.commands import export
+from tfrun.runs import models
 
 # A problem file, and what its last metric reaches at the end.
 PROBLEMS = {
@@ -59,8 +59,8 @@ def forget():
 def compare_export(directory, result):
     """Tests that the model of the last checkpoint has the metrics that the run has reported."""
     forget()
-    model, data, script, step = export.trained_model(directory)
+    model, data, script, step = models.trained_model(directory)
     forget()
     assert result["steps"] <= step <= result["steps"] + 1, (step, result["steps"])
-    for name, value in export.evaluate(model, data, script).items():
+    for name, value in models.evaluate(model, data, script).items():
         assert value == pytest.approx(result[name], abs=2e-5), (name, value, result[name])

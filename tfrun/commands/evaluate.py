@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from tfrun.arguments import seconds
 from tfrun.commands import export
-from tfrun.runs import metrics_csv, progress, times
+from tfrun.runs import metrics_csv, models, progress, times
 
 TASK = "evaluator-0"
 POLL_SECONDS = 0.5
@@ -25,20 +25,20 @@ class Evaluator:
 
     def __init__(self, directory, script):
         self.directory, self.file = directory, directory / f"metrics-{TASK}.csv"
-        self.model, self.data, self.module = export.untrained_model(directory, script)
+        self.model, self.data, self.module = models.untrained_model(directory, script)
         rows = metrics_csv.read(self.file).rows("tests") if self.file.exists() else []
         self.tested = {int(row["global_step"]) for row in rows}
 
     def new_checkpoint(self):
         """Returns the path of the newest checkpoint, or None if there is none without a test."""
         path = tf.train.latest_checkpoint(self.directory)
-        return path if path and export.step_of(path) not in self.tested else None
+        return path if path and models.step_of(path) not in self.tested else None
 
     def test(self, checkpoint):
         """Tests a checkpoint, prints the result, and appends it to the file."""
-        began, step = time.time(), export.step_of(checkpoint)
-        export.restore(self.model, checkpoint)
-        tests = export.evaluate(self.model, self.data, self.module)
+        began, step = time.time(), models.step_of(checkpoint)
+        models.restore(self.model, checkpoint)
+        tests = models.evaluate(self.model, self.data, self.module)
         metrics_csv.append(
             self.file, tests, push_time=time.time(), pull_time=began, global_step=step
         )

@@ -1,0 +1,134 @@
+"""The model of a run: made anew by its script, with the values of a checkpoint.
+
+The script is imported, and its load_data() and make_model() are called. The checkpoint has the
+values: w, or w_0, w_1, ..., are the model's trainable variables in their order, and state_0,
+state_1, ... the others, as the chief had them. w as one vector holds all of them one after another.
+A state may be a vector, too, whatever its shape in the model.
+"""
+
+import importlib.util
+import math
+import pathlib
+import re
+import sys
+
+import numpy as np
+
+from tfrun.runs import run_directory
+
+# As sessions name their variables, and as tf.train.Checkpoint does; of several towers the first.
+SAVED = re.compile(r"(?:tower_0/)?(w|state)(?:[_/](\d+))?(?:/\.ATTRIBUTES/VARIABLE_VALUE)?")
+
+
+def load(path):
+    """Returns the module of a script. Raises ValueError where it has no model from Keras."""
+    if not path.is_file():
+        raise ValueError(f"there is no script {path} any more: --script names the one to use")
+    sys.path.insert(0, str(path.parent))  # where a problem of one's own has its modules
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    if not hasattr(module, "make_model"):
+        raise ValueError(f"{path} has no make_model(): what it learns is no model from Keras")
+    return module
+
+
+def saved_values(checkpoint, shapes=()):
+    """Returns {"w": [arrays], "state": [arrays]} of a checkpoint, in their order.
+
+    shapes: those of the trainable variables, for a checkpoint in which w is one vector of them all,
+    whole or in parts. Raises ValueError if that vector has another length.
+    """
+    import tensorflow as tf
+
+    reader = tf.train.load_checkpoint(checkpoint)
+    found: dict[str, dict[int, np.ndarray]] = {"w": {}, "state": {}}
+    for name in reader.get_variable_to_shape_map():
+        if match := SAVED.fullmatch(name):
+            found[match[1]][int(match[2] or 0)] = reader.get_tensor(name)
+    values = {kind: [numbered[i] for i in sorted(numbered)] for kind, numbered in found.items()}
+    if shapes and values["w"] and all(value.ndim == 1 for value in values["w"]):
+        vector, sizes = np.concatenate(values["w"]), [math.prod(shape) for shape in shapes]
+        if len(vector) != sum(sizes):
+            raise ValueError(
+                "this is the checkpoint of another model: "
+                f"it has {len(vector)} parameters, the model {sum(sizes)}"
+            )
+        parts = np.split(vector, np.cumsum(sizes)[:-1])
+        values["w"] = [part.reshape(shape) for part, shape in zip(parts, shapes)]
+    return values
+
+
+def untrained_model(directory, script=None):
+    """Returns (the model of a run with its first values, its data, the module of its script).
+
+    directory: the run directory. script: the path of a script instead of the one that ran.
+    Raises ValueError where the script makes another model than that of the run.
+    """
+    import keras
+
+    run_directory.refuse_patterns(directory)
+    flags = run_directory.read_flags(directory)
+    module = load(pathlib.Path(script or flags.get("script", "")))
+    data = module.load_data(flags["arguments"]["dataset"])
+    keras.utils.clear_session()  # so that layers without a name are numbered as in the run
+    keras.utils.set_random_seed(flags["arguments"]["seed"])
+    model = module.make_model(data)
+    if "variables" not in flags:
+        raise ValueError(f"{directory} has a checkpoint of an older version of its script")
+    if flags["variables"] != [[v.path, list(v.shape)] for v in model.trainable_variables]:
+        raise ValueError(
+            f"{directory} has a checkpoint of another model "
+            f"than make_model() in {module.__file__} makes"
+        )
+    return model, data, module
+
+
+def restore(model, checkpoint):
+    """Gives a model the values of a checkpoint. Raises ValueError where they do not fit."""
+    saved = saved_values(checkpoint, [tuple(v.shape) for v in model.trainable_variables])
+    variables = {"w": model.trainable_variables, "state": model.non_trainable_variables}
+    for kind, values in saved.items():
+        shapes = [tuple(v.shape) for v in variables[kind]]
+        if len(shapes) != len(values) or not all(map(fits, values, shapes)):
+            raise ValueError(f"{checkpoint} is a checkpoint of another model")
+        for v, value, shape in zip(variables[kind], values, shapes):
+            v.assign(value.reshape(shape))
+
+
+def fits(value, shape):
+    """Returns whether a saved array has this shape, or is the vector of an array that has."""
+    return value.shape in (shape, (math.prod(shape),))
+
+
+def step_of(checkpoint):
+    """Returns the number of updates that a checkpoint has seen, by its name."""
+    return int(checkpoint.rpartition("-")[2])
+
+
+def trained_model(directory, script=None):
+    """Returns (the model of a run's last checkpoint, its data, the module of its script, the step).
+
+    The arguments are those of untrained_model. Raises ValueError, also without a checkpoint.
+    """
+    import tensorflow as tf
+
+    run_directory.refuse_patterns(directory)
+    checkpoint = tf.train.latest_checkpoint(directory)
+    if not checkpoint:
+        raise ValueError(f"there is no checkpoint in {directory} yet")
+    model, data, module = untrained_model(directory, script)
+    restore(model, checkpoint)
+    return model, data, module, step_of(checkpoint)
+
+
+def evaluate(model, data, module):
+    """Returns {"test_loss": ..., "test_<metric>": ...}: the means over the test rows."""
+    outputs = model.predict(data.x_test, verbose=0)
+    functions = {"loss": module.loss}
+    functions |= {name: function for name, (_, function) in module.METRICS.items()}
+    return {
+        f"test_{name}": float(function(data.y_test, outputs).numpy().mean())
+        for name, function in functions.items()
+    }
