@@ -25,10 +25,10 @@ def command(arguments):
         run = plan.measured(pushes, facts["ps"], backups, lead, data.example)
         B = plan.quantity(flags.bandwidth, plan.BANDWIDTH) if flags.bandwidth else math.inf
         case = run, flags.workers, B, plan.quantity(flags.latency, plan.LATENCY)
-        found, gains = plan.predict(*case), plan.first_to_change(*case)
+        prediction, gains = plan.predict(*case), plan.first_to_change(*case)
     except (OSError, ValueError) as error:
         return fail(error, 1)
     link = f"links of {flags.bandwidth or 'any speed'} and {flags.latency} on top"
-    lines = plan.words(run, data.example, flags.workers, found, gains, link)
-    print(json.dumps({**found, "to_change": gains}) if flags.json else "\n".join(lines))
+    lines = plan.words(run, data.example, flags.workers, prediction, gains, link)
+    print(json.dumps({**prediction, "to_change": gains}) if flags.json else "\n".join(lines))
     return 0

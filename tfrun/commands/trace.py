@@ -26,23 +26,23 @@ def command(arguments):
     run = RunData.read(directory_of(flags.run)).without_pauses()
     times = np.concatenate([m.pushes["push_time"] for m in run.tasks.values()] or [[]])
     start = min(times, default=0)
-    found = activities(run, None if flags.begin is None else start + flags.begin)
-    shown = sum(activity.name == "push" for activity in found)
+    trace = activities(run, None if flags.begin is None else start + flags.begin)
+    shown = sum(activity.name == "push" for activity in trace)
     if not shown:
         return fail(f"no update was made yet in {run.directory}", 1)
-    begin, end = window(found) or (start, max(activity.end for activity in found))
+    begin, end = window(trace) or (start, max(activity.end for activity in trace))
     length = flags.seconds or end - begin
     begin = begin if flags.begin is None else start + flags.begin
     end = begin + length
-    if not any(activity.end >= begin and activity.begin <= end for activity in found):
+    if not any(activity.end >= begin and activity.begin <= end for activity in trace):
         return fail("no task did anything in that time: see --from, --seconds", 2)
     title = f"{run.example}, from {begin - start:.3f} s after the first push on"
     output = flags.output or run.directory
     paths = {"json": output / "trace.json", "picture": output / "trace.png"}
     try:
         output.mkdir(parents=True, exist_ok=True)
-        run_directory.write_whole(paths["json"], json.dumps(trace_events(found)))
-        timeline.draw(paths["picture"], title, found, begin, end)
+        run_directory.write_whole(paths["json"], json.dumps(trace_events(trace)))
+        timeline.draw(paths["picture"], title, trace, begin, end)
     except OSError as error:
         return fail(f"the trace cannot be written: {error}")
     if flags.json:

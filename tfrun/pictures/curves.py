@@ -58,12 +58,12 @@ def error_axis(axes):
 
     Each of those is a whole number of examples.
     """
-    found = np.unique(np.concatenate([line.get_ydata() for line in axes.lines]))
-    axes.set_yscale("asinh", linear_width=min(found[found > 0], default=0.01))
+    errors = np.unique(np.concatenate([line.get_ydata() for line in axes.lines]))
+    axes.set_yscale("asinh", linear_width=min(errors[errors > 0], default=0.01))
     axes.set_ylim(bottom=0)
     height, ticks = axes.yaxis.get_transform().transform, [0]
-    for error in found:
-        if height(error) - height(ticks[-1]) > 0.1 * height(found[-1]):
+    for error in errors:
+        if height(error) - height(ticks[-1]) > 0.1 * height(errors[-1]):
             ticks.append(error)
     axes.set_yticks(ticks, [f"{tick:.1%}" for tick in ticks])
     axes.set_yticks([], minor=True)
@@ -124,11 +124,11 @@ def draw_counts(axes, values, colours, whole):
     axes.set_ylim(0, 1.15 * axes.get_ylim()[1])
 
 
-def draw_parts(axes, found, colours, names):
+def draw_parts(axes, trace, colours, names):
     """Draws a bar for each task: what an update spends its time on, in milliseconds, on average."""
     seconds: dict[tuple[str, str], float] = collections.defaultdict(float)
     counts: dict[tuple[str, str], int] = collections.defaultdict(int)
-    for activity in found:
+    for activity in trace:
         seconds[activity[:2]] += activity.end - activity.begin
         counts[activity[:2]] += 1
     for place, name in enumerate(reversed(names)):
@@ -154,8 +154,8 @@ def draw(run: RunData):
     if not tasks:
         return None
     start = min(columns["push_time"].min() for columns in tasks.values())
-    found = activities(run)
-    colours = {**dict(zip(tasks, COLOURS * len(tasks))), **timeline.lanes(found)}
+    trace = activities(run)
+    colours = {**dict(zip(tasks, COLOURS * len(tasks))), **timeline.lanes(trace)}
     spans = stages(run.directory)
 
     lanes = 0.35 * len(colours)
@@ -179,18 +179,18 @@ def draw(run: RunData):
     if {f"worker {span[0]}" for span in spans} - set(tasks):  # of whom nobody noted the times
         parts.remove()
         counts.set_subplotspec(grid[1, :])
-        found = []
+        trace = []
     else:
-        draw_parts(parts, found, colours, [*tasks])
+        draw_parts(parts, trace, colours, [*tasks])
     if spans:
         timeline.draw_stages(moment, spans)
         moment.set_title("What each worker did in one update")
-    elif shown := window(found):
-        timeline.timeline(moment, found, *shown)
+    elif shown := window(trace):
+        timeline.timeline(moment, trace, *shown)
         moment.set_title("A moment of the run")
     else:
         moment.set_axis_off()
-    if handles := timeline.legend(found):
+    if handles := timeline.legend(trace):
         figure.legend(handles=handles, loc="outside lower center", ncols=3)
     for axes in figure.axes:
         axes.grid(alpha=0.25, axis="x" if axes in (parts, moment) else "both")

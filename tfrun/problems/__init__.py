@@ -47,7 +47,7 @@ def defined(tree):
     return names
 
 
-def modules(path, tree, found):
+def modules(path, tree, texts):
     """Adds what a file imports from beside it to {name: text}. Raises ValueError."""
     nodes = list(ast.walk(tree))
     names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
@@ -58,9 +58,9 @@ def modules(path, tree, found):
             raise ValueError(
                 f"{path} imports {name}, a folder: put what it needs into one file, {beside}"
             )
-        if beside.exists() and f"{name}.py" not in found:
-            found[f"{name}.py"], tree = read(beside)
-            modules(beside, tree, found)
+        if beside.exists() and f"{name}.py" not in texts:
+            texts[f"{name}.py"], tree = read(beside)
+            modules(beside, tree, texts)
 
 
 def files(problem, command):
@@ -87,10 +87,10 @@ def files(problem, command):
             "take another example, such as HogWild"
         )
     adapted = pathlib.Path(__file__).with_name(ADAPTED).read_text()
-    found = {script.name: copy, OWN: text}
-    found[ADAPTED] = adapted.replace("FILE = __file__", f"FILE = {str(problem)!r}")
-    modules(problem, tree, found)
-    return found
+    texts = {script.name: copy, OWN: text}
+    texts[ADAPTED] = adapted.replace("FILE = __file__", f"FILE = {str(problem)!r}")
+    modules(problem, tree, texts)
+    return texts
 
 
 def refuse_another(directory, script, texts):

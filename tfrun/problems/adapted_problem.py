@@ -256,8 +256,8 @@ def of_each_row(function):
     """Returns a loss or metric of one's own, as a function of what scripts have."""
 
     def value(y, outputs):
-        found = function(grouped("y", y), widened(grouped("outputs", outputs)))
-        return widened(found)
+        values = function(grouped("y", y), widened(grouped("outputs", outputs)))
+        return widened(values)
 
     return value
 

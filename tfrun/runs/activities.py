@@ -42,10 +42,10 @@ def activities(run: RunData, around=None) -> list[Activity]:
     needed = {"push_time", "pull_time", "wait_seconds"}
     tasks = {task: m for task, m in run.tasks.items() if needed <= m.pushes.keys()}
     span = span_around([metrics.pushes["push_time"] for metrics in tasks.values()], around)
-    found = []
+    trace = []
     for task, metrics in tasks.items():
-        found += of_task(task.replace("-", " "), metrics, span, alone, led)
-    return sorted(found, key=lambda activity: (activity.task, activity.begin))
+        trace += of_task(task.replace("-", " "), metrics, span, alone, led)
+    return sorted(trace, key=lambda activity: (activity.task, activity.begin))
 
 
 def span_around(push_times, around):
@@ -87,34 +87,34 @@ def of_task(task, metrics, span, alone, led=False):
     before = np.searchsorted(ends, pull, side="right") - 1
     begins = np.where(before >= 0, ends[before], pull)
     usual = np.median((pull - begins)[before >= 0]) if (before >= 0).any() else 0.0
-    found = []
+    trace = []
     inside = (span[0] <= push) & (push <= span[1])
     rows = rows_of({name: column[inside] for name, column in metrics.pushes.items()})
     times = zip(*(column[inside] for column in (begins, pull, ready, push)), rows)
     for begin, pulled, computed, pushed, row in times:
         if pulled - begin > max(0.1, 10 * usual):
-            found.append(Activity(task, "wait", begin, pulled))
+            trace.append(Activity(task, "wait", begin, pulled))
             begin = pulled
         facts = {name: value for name, value in row.items() if math.isfinite(value)}
-        found.append(Activity(task, "pull", begin, pulled))
-        found.append(Activity(task, "compute", pulled, computed))
-        found.append(Activity(task, "push", computed, pushed, facts))
-    return found + tests
+        trace.append(Activity(task, "pull", begin, pulled))
+        trace.append(Activity(task, "compute", pulled, computed))
+        trace.append(Activity(task, "push", computed, pushed, facts))
+    return trace + tests
 
 
-def trace_events(found):
+def trace_events(trace):
     """Returns the Activities in the Trace Event Format: microseconds from the first on.
 
     Each task is a process with a name; so are the updates of w, a moment for each push.
     """
-    start = min(activity.begin for activity in found)
-    tasks = sorted({activity.task for activity in found})
+    start = min(activity.begin for activity in trace)
+    tasks = sorted({activity.task for activity in trace})
     ids = {task: number for number, task in enumerate(["updates of w", *tasks])}
     events = [
         {"ph": "M", "name": "process_name", "pid": number, "tid": 0, "args": {"name": task}}
         for task, number in ids.items()
     ]
-    for task, name, begin, end, facts in found:
+    for task, name, begin, end, facts in trace:
         times = {"ts": round(1e6 * (begin - start), 1), "dur": round(1e6 * (end - begin), 1)}
         events.append({"ph": "X", "name": name, "pid": ids[task], "tid": 0, "args": facts, **times})
         if name == "push":
@@ -125,14 +125,14 @@ def trace_events(found):
     return {"displayTimeUnit": "ms", "otherData": other, "traceEvents": events}
 
 
-def window(found):
+def window(trace):
     """Returns (begin, end) of a short time of the run; None without pushes.
 
     Of two tasks it has about six pushes each, of many at least two, of a slow one at least one. Of
     the times from 0.4 to 0.8 of all pushes it is the one nearest to 0.6 that misses the fewest of
     those: a moment in which all wait shows none.
     """
-    pushes = [activity for activity in found if activity.name == "push"]
+    pushes = [activity for activity in trace if activity.name == "push"]
     ends = [np.sort([p.end for p in pushes if p.task == task]) for task in {p.task for p in pushes}]
     ends = [times for times in ends if len(times) > 1]
     if not ends:

@@ -79,18 +79,18 @@ def means(pushes, before):
 
     before: the time of the push before them, or None.
     """
-    found, times = {}, pushes["push_time"]
+    scalars, times = {}, pushes["push_time"]
     for name in ("loss", "staleness"):
         mean = pushes[name].mean() if name in pushes else math.nan
         if math.isfinite(mean):
-            found[name] = mean
+            scalars[name] = mean
     count = len(times)
     if before is None:  # the first push only starts the clock
         before, count = times[0], count - 1
     seconds = times[-1] - before
     if seconds > 0:
-        found["updates_per_second"] = count / seconds
-    return found
+        scalars["updates_per_second"] = count / seconds
+    return scalars
 
 
 def write(run: RunData):

@@ -35,8 +35,8 @@ def identity(pid):
 def process(who):
     """Returns the psutil.Process of an identity; None if it has ended, or its id is another's."""
     with contextlib.suppress(psutil.NoSuchProcess, TypeError, KeyError):
-        found, same = psutil.Process(who["pid"]), start_of(who["pid"]) == who["start"]
-        return found if same and found.status() != psutil.STATUS_ZOMBIE else None
+        process, same = psutil.Process(who["pid"]), start_of(who["pid"]) == who["start"]
+        return process if same and process.status() != psutil.STATUS_ZOMBIE else None
 
 
 def start_of(pid):
@@ -122,7 +122,7 @@ def left(record):
     A task begins a session of its own. Where it has ended, what it has started is known by its
     OUTPUT_DIR, should others have the ids of a run that ended long ago.
     """
-    groups, found = {}, []  # {id of a group: whether its leader lives}
+    groups, alive = {}, []  # {id of a group: whether its leader lives}
     for leader in (task["process"] for task in record["tasks"] if task["process"]):
         # A group outlives its leader; while it does nobody else gets the leader's id.
         if (start := start_of(leader["pid"])) in (None, leader["start"]):
@@ -133,5 +133,5 @@ def left(record):
                 running = psutil.Process(pid)
                 ours = groups[group] or running.environ().get("OUTPUT_DIR") == record["directory"]
                 if ours and running.status() != psutil.STATUS_ZOMBIE:
-                    found.append(running)
-    return found
+                    alive.append(running)
+    return alive

@@ -17,6 +17,6 @@ def start_of(pid: int) -> str | None:
 def wait_for(find, seconds: float, pause: float = 0.02):
     """Returns what find() finds; after so many seconds what it returns then, such as None."""
     deadline = time.monotonic() + seconds
-    while not (found := find()) and time.monotonic() < deadline:
+    while not (result := find()) and time.monotonic() < deadline:
         time.sleep(pause)
-    return found
+    return result

@@ -42,10 +42,10 @@ class Run(NamedTuple):
 
 def quantity(text, units):
     """Returns "10Gbit/s" as bytes a second, "0.1ms" as seconds. Raises ValueError."""
-    found = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*(\D\S*)\s*", text)
-    if not found or found[2] not in units:
+    match = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*(\D\S*)\s*", text)
+    if not match or match[2] not in units:
         raise ValueError(f"must be a number and one of {', '.join(units)}, is {text!r}")
-    return float(found[1]) * units[found[2]]
+    return float(match[1]) * units[match[2]]
 
 
 def measured(pushes, servers, backups=0, lead=0, example=""):
@@ -141,19 +141,19 @@ def first_to_change(run, n, B=np.inf, a=0.0):
     return dict(sorted(gains.items(), key=lambda gain: -gain[1]))
 
 
-def words(run, name, n, found, gains, link):
+def words(run, name, n, prediction, gains, link):
     """Returns the lines of a plan: what was measured, what is assumed, and what follows.
 
-    name: of the example. found, gains: from predict() and first_to_change(). link: in words.
+    name: of the example. prediction, gains: from predict() and first_to_change(). link: in words.
     """
     spread = run.compute.std() / run.compute.mean()
     known = spread / run.compute.size**0.5
     way = "to the ps" if run.servers else "around the ring"
-    low, high = found["rate"]
+    low, high = prediction["rate"]
     for_whom = "the others" if run.together else "the ps"
-    shares = ", ".join(f"{share:.0%} {what}" for what, share in found["shares"].items())
+    shares = ", ".join(f"{share:.0%} {what}" for what, share in prediction["shares"].items())
     best = [f"{change} ({gain:.2f} times as fast)" for change, gain in list(gains.items())[:2]]
-    late = " to ".join(dict.fromkeys(f"{value:.1f}" for value in sorted(found["staleness"])))
+    late = " to ".join(dict.fromkeys(f"{value:.1f}" for value in sorted(prediction["staleness"])))
     late = "none stale" if run.together else f"staleness {late}"
     return [
         f"measured:  {name}, {run.n} workers, {run.servers} ps; a gradient takes "
