@@ -670,7 +670,9 @@ BOUNDS = {
         ],
     },
     (check_the_idle, "updates"): {
-        "a worker without an update counts": [("- seen < self.seconds", "- seen < 4 * self.seconds")]
+        "a worker without an update counts": [
+            ("- seen < self.seconds", "- seen < 4 * self.seconds")
+        ]
     },
     (check_the_idle, "too far"): {
         "the time of an update is not noted": [("[[clock, tf.timestamp()]]", "[[clock, 0.0]]")]

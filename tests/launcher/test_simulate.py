@@ -949,7 +949,7 @@ MISTAKES["a_plan", "plan, .*"] = {
 
 NONSENSE |= {
     "few rows": lambda sim: sim.plan.measured({"worker-0": {"push_time": np.ones(3)}}, 1),
-    "gossip": lambda sim: sim.plan.measured({}, 0, 0, 0, "Gossip-SGD"),
+    "gossip": lambda sim: sim.plan.measured({}, 0, 0, 0, "gossip, synchronous"),
     "no rows": lambda sim: sim.plan.measured({}, 1),
     "another script's rows": lambda sim: sim.plan.measured(
         {"worker-0": {"push_time": np.ones(30)}}, 1

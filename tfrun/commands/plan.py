@@ -5,6 +5,7 @@ import math
 
 from tfrun.arguments import fail
 from tfrun.commands.common import directory_of, parser
+from tfrun.runs import run_directory
 from tfrun.runs.data import RunData
 from tfrun.simulate import plan
 
@@ -22,7 +23,8 @@ def command(arguments):
         pushes = {task: m.pushes for task, m in data.tasks.items() if m.pushes["push_time"].size}
         facts = data.flags or {"ps": 1, "arguments": {}}
         backups, lead = (facts["arguments"].get(name, 0) for name in ("backup_workers", "max_lead"))
-        run = plan.measured(pushes, facts["ps"], backups, lead, data.example)
+        kind = run_directory.kind_of(facts.get("script", ""))
+        run = plan.measured(pushes, facts["ps"], backups, lead, kind)
         B = plan.quantity(flags.bandwidth, plan.BANDWIDTH) if flags.bandwidth else math.inf
         case = run, flags.workers, B, plan.quantity(flags.latency, plan.LATENCY)
         prediction, gains = plan.predict(*case), plan.first_to_change(*case)

@@ -166,7 +166,7 @@ def moments(pushes):
 def stages(directory):
     """Returns [(worker, row, what, number, begin, end)] of the last update with timelines, or [].
 
-    row: 1 for backward in Model-Parallelism, and for what the ring does in Sharded-Training.
+    row: 1 for backward in a pipeline, and for what the ring does in sharded training.
     """
     spans = []
     steps = [int(path.stem.split("-")[1]) for path in directory.glob("timeline-*.json")]
@@ -179,7 +179,7 @@ def stages(directory):
             lane = re.search(r"task:(\d+).* (Compute|compute|ring)", lane)
             what = re.match(r"(forward|backward|gather|reduce|Adam)[ /](?:micro_batch_)?(\d+)", op)
             if lane and what:
-                is_place = lane[2] == "Compute"  # of Model-Parallelism
+                is_place = lane[2] == "Compute"  # of a pipeline
                 row = int(what[1] == "backward" if is_place else lane[2] == "ring")
                 begin, end = event["ts"] / 1e6, (event["ts"] + event["dur"]) / 1e6
                 spans.append((int(lane[1]), row, what[1], int(what[2]), begin, end))

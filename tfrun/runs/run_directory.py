@@ -29,6 +29,15 @@ def example_of(script):
     return path.stem
 
 
+def kind_of(script):
+    """Returns what the docstring of a script says after `Kind:`, "" where it says nothing."""
+    with contextlib.suppress(OSError):
+        text = pathlib.Path(script).read_text(errors="replace")
+        if kind := re.search(r"^Kind: +(.+)$", text, re.MULTILINE):
+            return kind[1]
+    return ""
+
+
 def base(example):
     """Returns the folder of all runs of an example."""
     return pathlib.Path(os.environ.get("RUNS_DIR") or "runs").resolve() / example

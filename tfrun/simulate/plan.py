@@ -14,11 +14,6 @@ from tfrun.simulate import cost, laws, schemes
 from tfrun.simulate.laws import number
 
 PUSHES = 10000  # to simulate, about
-GOSSIP = (
-    "Gossip-SGD",
-    "Gradients-To-All",
-    "D-PSGD",
-)  # examples whose workers have no step in common
 LATENCY = {"s": 1, "ms": 1e-3, "us": 1e-6}
 PREFIXES = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}
 BANDWIDTH = {f"{p}bit/s": f / 8 for p, f in PREFIXES.items()}
@@ -48,14 +43,15 @@ def quantity(text, units):
     return float(match[1]) * units[match[2]]
 
 
-def measured(pushes, servers, backups=0, lead=0, example=""):
+def measured(pushes, servers, backups=0, lead=0, kind=""):
     """Returns the Run of a run's rows: {task: {column: array}}. Raises ValueError.
 
     The first tenth of each task's rows does not count. Where several workers push for one update,
-    they make it together, and who comes last has waited for nobody but the ps or the ring.
+    they make it together, and who comes last has waited for nobody but the ps or the ring. kind:
+    what the docstring of its script says after `Kind:`.
     """
-    if example in GOSSIP:
-        raise ValueError(f"the workers of {example} neither share a w nor a step: no plan for that")
+    if kind.startswith("gossip"):
+        raise ValueError("workers that gossip neither share a w nor a step: no plan for that")
     if not pushes or min(len(p["push_time"]) for p in pushes.values()) < 20:
         raise ValueError("a plan needs at least 20 updates of each worker")
     columns = "push_time", "pull_time", "wait_seconds", "global_step", "bytes", "local_steps"
