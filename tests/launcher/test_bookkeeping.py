@@ -737,7 +737,7 @@ def programs():
     found = []
     for path in examples.tracked("*.py"):
         name = path.relative_to(support.ROOT).as_posix()
-        folders = ("tests/", "tfrun/", "tools/", "Basics-Tutorial/")
+        folders = ("tests/", "tfrun/", "lab/", "Basics-Tutorial/")
         text = path.read_text()
         if not name.startswith(folders) and "__main__" in text and flags_of(ast.parse(text)):
             found.append(name)

@@ -11,7 +11,7 @@ from made_run import COLUMNS, TESTS, flags, metrics, push, test
 from tfrun import formatting
 from tfrun.commands.summary import conclude
 from tfrun.pictures import curves
-from tfrun.runs import events, metrics_csv, summary
+from tfrun.runs import events, metrics_csv, run_directory, summary
 from tfrun.runs.data import RunData
 
 
@@ -424,3 +424,16 @@ def test_the_command_where_a_run_is_not_finished(tmp_path):
         assert process.returncode == 1 and process.stdout == ""
         assert len(process.stderr.splitlines()) == 1 and said in process.stderr
     assert [path.name for path in tmp_path.glob(".*")] == []
+
+
+def test_what_a_docstring_says_of_a_script(tmp_path):
+    """Catches a run that is called after its folder, and a plan for workers that gossip."""
+    for script in examples.scripts():
+        name = run_directory.example_of(script)
+        assert script.read_text().startswith(f'"""{name}: '), script
+        assert run_directory.kind_of(script) == examples.kind_of(script)
+    path = tmp_path / "train.py"
+    path.write_text("print()\n")
+    assert (run_directory.example_of(path), run_directory.kind_of(path)) == ("train", "")
+    gone = tmp_path / "gone.py"
+    assert (run_directory.example_of(gone), run_directory.kind_of(gone)) == ("gone", "")
