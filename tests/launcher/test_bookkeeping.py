@@ -733,7 +733,7 @@ LOADED = {
 
 
 def programs():
-    """Returns all programs of the project that have flags, but those of tfrun, tools and tests."""
+    """Returns all programs of the project that have flags, but those of tfrun, lab and tests."""
     found = []
     for path in examples.tracked("*.py"):
         name = path.relative_to(support.ROOT).as_posix()
