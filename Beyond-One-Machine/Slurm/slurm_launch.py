@@ -167,7 +167,7 @@ def main():
     try:
         config = tf_config(os.environ, flags.ps, int(flags.chief))
     except KeyError as error:
-        parser.error(f"Slurm's {error.args} is missing")
+        parser.error(f"Slurm's {error.args[0]} is missing")
     except ValueError as error:
         parser.error(str(error))
     if not os.environ.get("OUTPUT_DIR"):

@@ -328,7 +328,7 @@ def test_a_wrong_flag(tmp_path):
     write(example, FLAGS)
     assert run(example, **wrong)[0] == 2 and not (example / "runs").exists()
     assert run(example, **NO_FOLDER)[0] == 0
-    before = os.listdir(example / "runs" / "Example")
+    before = os.listdir(example / "runs" / "train")
     assert len(before) == 1
     for restarts in "0", "3":
         flags = ["--ps", "1", "--workers", "2", "--restarts", restarts]
@@ -338,7 +338,7 @@ def test_a_wrong_flag(tmp_path):
         assert len(said) == 1 and "train.py: error: " in said[0], lines
         assert not any("usage" in line or "AAA" in line for line in lines), lines
         assert len([line for line in lines if "--help` lists the flags" in line]) == 1, lines
-        assert os.listdir(example / "runs" / "Example") == before
+        assert os.listdir(example / "runs" / "train") == before
     # A folder that was given stays.
     assert run(example, arguments=["--steps", "x"])[0] == 2
     assert (example / "run" / "worker-0.log").read_text().startswith("usage: ")

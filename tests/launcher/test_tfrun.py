@@ -441,7 +441,7 @@ def test_run_directories(tmp_path):
     write(tmp_path / "My Example", "open(os.path.join(os.environ['OUTPUT_DIR'], 'made'), 'w')")
     for _ in range(2):
         assert run(tmp_path / "My Example", OUTPUT_DIR="", RUNS_DIR="")[0] == 0
-    runs = tmp_path / "My Example" / "runs" / "My Example"
+    runs = tmp_path / "My Example" / "runs" / "train"
     # TensorBoard follows links: one to the newest run would be a second run there.
     assert len([*runs.glob("2*/made")]) == len([*runs.iterdir()]) == 2
 

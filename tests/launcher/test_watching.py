@@ -92,7 +92,9 @@ def test_status_of_runs_that_live_and_that_have_ended(tmp_path):
     with running(tmp_path / "a") as first, running(tmp_path / "b"):
         seen = status()
         assert seen.keys() == {"a/run", "b/run"} and states() == ["running", "running"]
-        assert seen["a/run"]["example"] == "a" and abs(time.time() - seen["a/run"]["started"]) < 60
+        assert (
+            seen["a/run"]["example"] == "train" and abs(time.time() - seen["a/run"]["started"]) < 60
+        )
         assert 0 < seen["a/run"]["age_seconds"] < 60
         first.send_signal(signal.SIGINT)
         first.wait(support.patience(20))
