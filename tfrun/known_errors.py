@@ -458,10 +458,11 @@ group(
         "Wait until it is done, or set another OUTPUT_DIR.",
     ),
     (
-        r"No space left on device|Disk quota exceeded",
+        r"No space left on device|Disk quota exceeded|File too large",
         "OSError: [Errno 28] No space left on device",
-        "The disk is full. The last checkpoint is whole.",
-        "Make room; the same command goes on from there.",
+        "The disk is full, or a file is as long as `ulimit -f` allows. The last checkpoint is "
+        "whole.",
+        "Make room, or raise the limit; the same command goes on from there.",
     ),
     (
         r"FileExistsError|NotADirectoryError|; Not a directory"

@@ -221,6 +221,11 @@ REFUSED = {
         "data": "x = {'a': x[:, :2], 'b': np.full((48, 2, 2), 2**25)}",
         "model": TWO_INPUTS,
     },
+    "a target has whole numbers above 16777216": {
+        "data": "y = {'a': y, 'b': np.full(48, 2**25)}",
+        "model": "i = keras.Input((6,))\n    d = keras.layers.Dense(3)(i)\n"
+        "    return keras.Model(i, {'a': d, 'b': d})",
+    },
     "returns no keras.Model, but str": {"model": "return 'Dense'"},
     "nothing to train": {"model": "return keras.Sequential([keras.Input((6,))])"},
     "looks words up in a table": {
@@ -242,6 +247,26 @@ def test_what_cannot_be_trained_is_refused(parts, words, adapted):
     assert len(str(raised.value).splitlines()) == 1
     for sentence in filter(re.compile(words).search, SENTENCES):
         assert str(raised.value).startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    "outputs, refused",
+    [((8, 1), True), ((8,), False), ((8, 8), False), ((1, 1), False), ((8, 3), True)],
+)
+def test_a_loss_has_a_number_for_each_row(outputs, refused, adapted):
+    """Catches targets [rows] less outputs [rows, 1]: a matrix, on which training goes on."""
+    module, _ = adapted()
+    rows = outputs[0]
+    y, predicted = np.zeros(rows, "float32"), np.zeros(outputs, "float32")
+    if outputs == (8, 3):  # weights [rows, 1] times a loss [rows]
+        loss = module.of_each_row(lambda y, outputs: y[:, None] * y)
+    else:
+        loss = module.of_each_row(lambda y, outputs: keras.ops.square(y - outputs))
+    if refused:
+        with pytest.raises(ValueError, match=r"returns \(8, 8\), not a number for each of 8 rows"):
+            loss(y, predicted)
+    else:
+        loss(y, predicted)
 
 
 PAGE = (support.ROOT / "Your-Model" / "README.md").read_text()

@@ -96,6 +96,47 @@ def test_a_clock_that_is_set_changes_nothing(start, tmp_path, monkeypatch, capsy
     assert (launcher.wait(5), task.wait(5)) == (-15, -9)
 
 
+def test_another_name_of_the_host_hides_no_run(start, tmp_path, monkeypatch):
+    """Catches records of this machine that are lost with its name, and another machine's here."""
+    launcher, task = start(), start()
+    record(tmp_path, registry.identity(launcher.pid), registry.identity(task.pid))
+    monkeypatch.setattr("socket.gethostname", lambda: "renamed")
+    (seen,) = registry.read_all()
+    assert seen["state"] == "running"
+    assert [each.pid for each in registry.left(seen)] == [task.pid]
+    elsewhere = {"pid": launcher.pid, "start": "1 another-boot"}
+    record(tmp_path, elsewhere)
+    monkeypatch.setattr("socket.gethostname", lambda: "third")
+    assert [each["path"].parent.name for each in registry.read_all()] == [seen["path"].parent.name]
+
+
+def test_a_record_of_an_older_tfrun(start, tmp_path, capsys):
+    """Catches a run that trains on, and is called lost: it had noted the start as a number."""
+    launcher, task = start(), start()
+    older = [
+        {"pid": each.pid, "start": psutil.Process(each.pid).create_time()}
+        for each in (launcher, task)
+    ]
+    assert record(tmp_path, *older)["state"] == "running"
+    assert kill.command([tmp_path.name]) == 0 and "is stopped" in capsys.readouterr().out
+    assert (launcher.wait(5), task.wait(5)) == (-15, -9)
+    other = {**older[0], "start": older[0]["start"] - 100}
+    assert record(tmp_path, other)["state"] == "lost"
+
+
+@pytest.mark.parametrize(
+    "changes", [{"directory": None}, {"tasks": None}, {"tasks": [{}]}, {"started": "now"}]
+)
+def test_a_damaged_record_hides_no_other(changes, start, tmp_path):
+    """Catches a traceback of status, kill and logs, for all runs."""
+    launcher = start()
+    record(tmp_path, registry.identity(launcher.pid))
+    other = tmp_path / "other"
+    (other / "run").mkdir(parents=True)
+    record(other, registry.identity(launcher.pid), **changes)
+    assert sorted(each["state"] for each in registry.read_all()) == ["running", "unreadable"]
+
+
 def test_the_start_of_a_process_of_any_name(start, tmp_path):
     """Catches fields that are counted from the front: a name may have spaces and brackets."""
     odd = tmp_path / "a) 1 (b"

@@ -69,6 +69,21 @@ def test_what_a_run_directory_gets(tmp_path):
     assert f"FILE = {str(path)!r}" in found["adapted_problem.py"]
 
 
+@pytest.mark.parametrize("coding", ["utf-8-sig", "utf-8"])
+def test_a_text_of_any_editor(coding, tmp_path):
+    """Catches a mark before the first line, and a file that is written in the locale's coding."""
+    path = problem(tmp_path / "own")
+    path.write_text("# ö →\n" + PLAIN, encoding=coding)
+    run = tmp_path / "run"
+    run.mkdir()
+    code = "import sys; from tfrun import problems; problems.plug(*sys.argv[1:2], sys.argv[2:3], "
+    code += "__import__('pathlib').Path(sys.argv[3]))"
+    env = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = support.finished(TFRUN[0], "-c", code, path, HOGWILD, run, env=env)
+    assert done.returncode == 0, done.stderr
+    assert (run / "own_problem.py").read_text(encoding="utf-8") == "# ö →\n" + PLAIN
+
+
 def test_horovod_runs_the_copy(tmp_path):
     """The script is the first word that ends with .py, wherever it stands."""
     script = examples.main_script("Horovod-RingAllReduce")

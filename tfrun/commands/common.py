@@ -30,11 +30,12 @@ def parser(command: str, description: str, run="required", json_too=True) -> Par
     return made
 
 
-def find(name: str | None, unreadable_too=False) -> dict:
+def find(name: str | None, unreadable_too=False, moved_too=False) -> dict:
     """Returns the record that `name` means: a run, a part of its name, or its directory.
 
     Without a name it is the newest run that goes on, else the newest. Ends with one line if there
-    is no such record, if there are several, or if it cannot be read.
+    is no such record, if there are several, or if it cannot be read. moved_too: a directory with
+    logs that no record names counts as well.
     """
     if name == "":
         sys.exit(fail(f"RUN is empty {SEE}"))
@@ -47,6 +48,8 @@ def find(name: str | None, unreadable_too=False) -> dict:
         or [each for each in records if name in each["run"]]
     )
     matching = [record for record in matching if record["state"] == "running"] or matching
+    if not matching and moved_too and name and (record := registry.moved(name)):
+        return record
     if not matching:
         sys.exit(fail(f"there is no run {name} {SEE}"))
     if name is not None and len(matching) > 1:
@@ -60,6 +63,8 @@ def find(name: str | None, unreadable_too=False) -> dict:
 
 def refreshed(record: dict) -> dict:
     """Returns the record as it is now; if it has gone, as it was, with the state removed."""
+    if record["path"] is None:  # a directory that has moved
+        return record
     return registry.read(record["path"]) or {**record, "state": "removed"}
 
 

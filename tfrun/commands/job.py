@@ -34,7 +34,7 @@ def read(path):
         job = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"it is no YAML: {' '.join(str(error).split())}") from None
-    validator = jsonschema.Draft202012Validator(yaml.safe_load(SCHEMA.read_text()))
+    validator = jsonschema.Draft202012Validator(yaml.safe_load(SCHEMA.read_text(encoding="utf-8")))
     # A key that is misspelt says more than one that is missing.
     order = jsonschema.exceptions.by_relevance(weak={"required"})
     if wrong := jsonschema.exceptions.best_match(validator.iter_errors(job), order):
@@ -155,7 +155,7 @@ def report(points, codes, directory):
             "not begun" if code is None else f"exit code {code}" if code else "done",
         )
     with contextlib.suppress(OSError):  # a full disk; the table is on the screen
-        (directory / "grid.json").write_text(json.dumps(rows, indent=2) + "\n")
+        (directory / "grid.json").write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
     common.console().print(table)
     print(f"the runs are in {directory}")
 

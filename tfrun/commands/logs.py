@@ -19,7 +19,7 @@ def command(arguments: list[str]) -> int:
     parser.add_argument("task", nargs="*", metavar="TASK", help="such as worker 0, or worker-0")
     parser.add_argument("-f", "--follow", action="store_true", help="go on until the run has ended")
     flags = parser.parse_args(arguments)
-    record = common.find(flags.run)
+    record = common.find(flags.run, moved_too=True)
     paths = {task["task"]: pathlib.Path(task["log"]) for task in record["tasks"]}
     if flags.task:
         name = " ".join(flags.task).replace("-", " ")

@@ -87,7 +87,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def commands() -> str:
     """Returns a line about each of the other commands: the first of its module."""
-    texts = [path.read_text() for path in sorted(pathlib.Path(__file__).parent.glob("*.py"))]
+    texts = [
+        path.read_text(encoding="utf-8")
+        for path in sorted(pathlib.Path(__file__).parent.glob("*.py"))
+    ]
     firsts = [re.match('"""`(tfrun .+)`: (.+?)("""|\n)', text) for text in texts]
     return "".join(f"    {first[1]:24} {first[2]}\n" for first in firsts if first)
 
@@ -250,6 +253,9 @@ def supervise(spec: LaunchSpec, directory: run_directory.RunDirectory, resume: s
             saved = run_directory.saved_step(spec.directory)
             how = f"goes on from update {saved}" if saved else "begins again"
             run.say(f"this run is in {spec.directory}; it {how} with: {resume}")
+        elif run.done and not spec.directory.is_dir():
+            run.say(f"{spec.directory} was removed while the run went on: nothing is left of it")
+            code = code or 1
         elif run.done and (spec.directory / "flags.json").exists():
             # Here, because NumPy starts threads, and --isolate must come before.
             from tfrun.commands import summary

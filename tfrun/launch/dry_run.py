@@ -40,7 +40,7 @@ def script(jobs, command, example, shares, variables, evaluate, texts) -> str:
         text = " ".join(f"{name}={shlex.quote(value)}" for name, value in env.items())
         tasks.append({"job": job, "index": index, "variables": text, "program": program})
     template = jinja2.Template(
-        TEMPLATE.read_text(),
+        TEMPLATE.read_text(encoding="utf-8"),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         keep_trailing_newline=True,

@@ -24,7 +24,9 @@ from adapted_problem import DATASET, DATASETS, METRICS, Data, load_data, loss, m
 def read(path):
     """Returns (the text of a file, its syntax tree). Raises ValueError, a line for the user."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # an editor of Windows begins with a mark
+        if "\0" in text:
+            raise ValueError(f"{path} is no text in UTF-8")
         return text, ast.parse(text)
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror}") from None
@@ -80,13 +82,15 @@ def files(problem, command):
         raise ValueError(
             f"{problem} defines no {' and no '.join(missing)}: see Your-Model/README.md"
         )
-    copy, regions = REGION.subn(lambda _: IMPORTS.format(problem.name), script.read_text())
+    copy, regions = REGION.subn(
+        lambda _: IMPORTS.format(problem.name), script.read_text(encoding="utf-8")
+    )
     if not regions:
         raise ValueError(
             f"{script} takes no other problem, for it has no region `problem`: "
             "take another example, such as HogWild"
         )
-    adapted = pathlib.Path(__file__).with_name(ADAPTED).read_text()
+    adapted = pathlib.Path(__file__).with_name(ADAPTED).read_text(encoding="utf-8")
     texts = {script.name: copy, OWN: text}
     texts[ADAPTED] = adapted.replace("FILE = __file__", f"FILE = {str(problem)!r}")
     modules(problem, tree, texts)
@@ -101,7 +105,7 @@ def refuse_another(directory, script, texts):
     if not directory or pathlib.Path(script).resolve().parent == directory:
         return
     own = directory / OWN
-    ran = own.read_text() if own.exists() else None
+    ran = own.read_text(encoding="utf-8") if own.exists() else None
     if (directory / "flags.json").exists() and ran != texts.get(OWN):
         raise ValueError(
             f"the run in {directory} has another problem: set OUTPUT_DIR to another folder"
@@ -117,7 +121,7 @@ def again(command):
 def put(directory, texts, command):
     """Writes the files into a run directory; returns the command with the copy as its script."""
     for name, text in texts.items():
-        (directory / name).write_text(text)
+        (directory / name).write_text(text, encoding="utf-8")
     copy = next(iter(texts), None)
     return [str(directory / copy) if pathlib.Path(word).name == copy else word for word in command]
 

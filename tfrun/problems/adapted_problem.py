@@ -202,13 +202,8 @@ def make_model(data):
         raise ValueError(f"make_model returns no keras.Model, but {type(model).__name__}")
     for layer in model._flatten_layers():
         freeze(layer)
-    if "x" in forms:
-        for part in keras.tree.flatten(data.own.x_train):
-            if part.dtype.kind != "f" and np.abs(part.astype("float64")).max() >= LARGEST:
-                raise ValueError(
-                    f"an input has whole numbers above {LARGEST}, and there are several inputs: "
-                    "number them from 0 in load_data"
-                )
+    refuse_large_numbers("x", "input", data.own.x_train)
+    refuse_large_numbers("y", "target", data.own.y_train)
     x = keras.Input(data.x_train.shape[1:], dtype=data.x_train.dtype.name)
     # In float32, whatever policy make_model has left: half of it has gaps above 256.
     outputs = model(Unpack(dtype="float32")(x) if "x" in forms else x)
@@ -227,6 +222,16 @@ def make_model(data):
         around = keras.Model(x, InPieces(around)(x))
     around.__dict__["own"] = model  # what `tfrun export` writes; not a second time a layer
     return around
+
+
+def refuse_large_numbers(kind, name, parts):
+    """Raises ValueError where a column of float32 cannot hold a whole number."""
+    for part in keras.tree.flatten(parts) if kind in forms else []:
+        if part.dtype.kind != "f" and np.abs(part.astype("float64")).max() >= LARGEST:
+            raise ValueError(
+                f"{'an' if kind == 'x' else 'a'} {name} has whole numbers above {LARGEST}, and "
+                f"there are several {name}s: number them from 0 in load_data"
+            )
 
 
 def freeze(layer):
@@ -257,9 +262,31 @@ def of_each_row(function):
 
     def value(y, outputs):
         values = function(grouped("y", y), widened(grouped("outputs", outputs)))
+        refuse_other_rows(function, y, outputs, values)
         return widened(values)
 
     return value
+
+
+def refuse_other_rows(function, y, outputs, values):
+    """Raises ValueError where the values are no numbers for each row of y and the outputs.
+
+    Where y has rows and the outputs have rows and one column, their difference is a matrix.
+    """
+    shape, rows = getattr(values, "shape", ()), outputs.shape[0]
+    if not shape or rows is None:  # a mean of all rows; or known later
+        return
+    shape = tuple(shape)
+    columns = {
+        *y.shape[1:],
+        *outputs.shape[1:],
+    }  # of those a row may have as many as there are rows
+    if shape[0] != rows or rows in shape[1:] and rows > 1 and rows not in columns:
+        name = getattr(function, "__name__", "a function")
+        raise ValueError(
+            f"{name} returns {shape}, not a number for each of {rows} rows: targets have "
+            f"{tuple(y.shape)}, outputs {tuple(outputs.shape)}; give both the same shape"
+        )
 
 
 def checked(metrics):

@@ -171,7 +171,7 @@ def stages(directory):
     spans = []
     steps = [int(path.stem.split("-")[1]) for path in directory.glob("timeline-*.json")]
     for path in directory.glob(f"timeline-{max(steps, default=0)}[-.]*"):
-        events = json.loads(path.read_text())["traceEvents"]
+        events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
         devices = {event["pid"]: event["args"]["name"] for event in events if event["ph"] == "M"}
         for event in (event for event in events if event["ph"] == "X"):
             op = event["args"].get("name", event["name"])

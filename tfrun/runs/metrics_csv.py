@@ -109,8 +109,8 @@ def last_test(tests):
 
 def append(path, tests, **columns):
     """Appends the row of a test to a file of metrics; a new file begins with the header."""
-    text = path.read_text() if path.exists() else ""
-    with open(path, "a", newline="") as file:
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    with open(path, "a", newline="", encoding="utf-8") as file:
         lines = csv.DictWriter(file, [*PUSH, *tests], lineterminator="\n")
         if not text:
             lines.writeheader()

@@ -34,6 +34,16 @@ def load(path):
     return module
 
 
+def script_of(directory, flags):
+    """Returns the path of a run's script; of a copy that has moved with its directory, where it is.
+
+    flags: the content of flags.json.
+    """
+    path = pathlib.Path(flags.get("script", ""))
+    moved = pathlib.Path(directory) / path.name
+    return moved if not path.is_file() and moved.is_file() else path
+
+
 def saved_values(checkpoint, shapes=()):
     """Returns {"w": [arrays], "state": [arrays]} of a checkpoint, in their order.
 
@@ -70,7 +80,7 @@ def untrained_model(directory, script=None):
 
     run_directory.refuse_patterns(directory)
     flags = run_directory.read_flags(directory)
-    module = load(pathlib.Path(script or flags.get("script", "")))
+    module = load(pathlib.Path(script) if script else script_of(directory, flags))
     data = module.load_data(flags["arguments"]["dataset"])
     keras.utils.clear_session()  # so that layers without a name are numbered as in the run
     keras.utils.set_random_seed(flags["arguments"]["seed"])

@@ -35,8 +35,17 @@ def identity(pid):
 def process(who):
     """Returns the psutil.Process of an identity; None if it has ended, or its id is another's."""
     with contextlib.suppress(psutil.NoSuchProcess, TypeError, KeyError):
-        process, same = psutil.Process(who["pid"]), start_of(who["pid"]) == who["start"]
-        return process if same and process.status() != psutil.STATUS_ZOMBIE else None
+        process = psutil.Process(who["pid"])
+        return process if is_it(who) and process.status() != psutil.STATUS_ZOMBIE else None
+    return None
+
+
+def is_it(who):
+    """Returns whether the process with the id of an identity is still the same."""
+    start = start_of(who["pid"])
+    if isinstance(who["start"], float) and start is not None:  # an older tfrun has noted it
+        return abs(psutil.Process(who["pid"]).create_time() - who["start"]) < 1
+    return start == who["start"]
 
 
 def start_of(pid):
@@ -91,19 +100,38 @@ def read(path):
     """
     with contextlib.suppress(OSError):
         record = run_directory.read_json(path)
-        if record and NAMES <= record.keys():
+        if record and NAMES <= record.keys() and is_whole(record):
             lost = record["state"] == "running" and not process(record["tfrun"])
             return {**record, "state": "lost" if lost else record["state"], "path": path}
 
 
+def is_whole(record):
+    """Returns whether a record has what commands need of it: somebody may have changed the file."""
+    kinds = {"run": str, "directory": str, "started": (int, float), "tasks": list}
+    kinds["tfrun"] = (dict, type(None))
+    return all(isinstance(record[name], kind) for name, kind in kinds.items()) and all(
+        isinstance(task, dict) and {"task", "log", "process"} <= task.keys()
+        for task in record["tasks"]
+    )
+
+
+def is_ours(path, record):
+    """Returns whether a record is of this machine, which may have had another name."""
+    boot = str(start_of(os.getpid())).partition(" ")[2]
+    start = str(((record or {}).get("tfrun") or {}).get("start"))
+    return path.parent == folder() or bool(boot) and start.endswith(boot)
+
+
 def read_all():
-    """Returns all records in the order of their start.
+    """Returns all records of this machine in the order of their start.
 
     What cannot be read has the state unreadable; a live tfrun writes it again at the next change.
     """
     records = []
-    for path in folder().glob("*.json"):
+    for path in folder().parent.glob("*/*.json"):
         record = read(path)
+        if not is_ours(path, record):
+            continue
         with contextlib.suppress(OSError):  # another command has just removed it
             if record is None:
                 name, started = path.stem.replace("--", "/"), path.stat().st_mtime
@@ -116,6 +144,18 @@ def read_all():
     return sorted(records, key=lambda record: record["started"])
 
 
+def moved(directory):
+    """Returns a record of a directory that has logs and no record: it has moved. None without."""
+    logs = sorted(pathlib.Path(directory).glob("*-*.log"))
+    if not logs:
+        return None
+    tasks = [
+        {"task": path.stem.replace("-", " "), "log": str(path), "process": None} for path in logs
+    ]
+    facts = {"run": str(directory), "directory": str(directory), "state": "moved", "tasks": tasks}
+    return dict.fromkeys(NAMES) | facts | {"path": None}
+
+
 def left(record):
     """Returns the processes of a run's tasks that still run, with all in their groups.
 
@@ -125,8 +165,9 @@ def left(record):
     groups, alive = {}, []  # {id of a group: whether its leader lives}
     for leader in (task["process"] for task in record["tasks"] if task["process"]):
         # A group outlives its leader; while it does nobody else gets the leader's id.
-        if (start := start_of(leader["pid"])) in (None, leader["start"]):
-            groups[leader["pid"]] = start is not None
+        lives = start_of(leader["pid"]) is not None
+        if not lives or is_it(leader):
+            groups[leader["pid"]] = lives
     for pid in psutil.pids() if groups else []:
         with contextlib.suppress(psutil.Error, OSError):
             if (group := os.getpgid(pid)) in groups and os.getsid(pid) == group:

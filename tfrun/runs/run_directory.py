@@ -16,6 +16,7 @@ FINISHED = (
 STOPPED = "The run in {0} was ended early: remove {0}/stop, and it goes on"
 OCCUPIED = "a run goes on in {0}: wait for it, or end it with `tfrun kill {0}`"
 PATTERN = "TensorFlow takes one of the signs *?[\\ in {} for a pattern, and finds no checkpoint"
+ADDRESS = "OUTPUT_DIR is the address {}, and tfrun writes files: mount the store, or copy the run"
 UNWRITABLE = "the run directory cannot be written: {}; set OUTPUT_DIR to a folder of your own"
 FLAGS = {"example", "tasks", "ps", "arguments", "versions"}  # what a chief's flags.json has
 
@@ -24,7 +25,7 @@ def example_of(script):
     """Returns the name with which the docstring of a script begins, or that of its file."""
     path = pathlib.Path(script)
     with contextlib.suppress(OSError):
-        if name := re.match(r'"""([\w-]+): ', path.read_text(errors="replace")):
+        if name := re.match(r'"""([\w-]+): ', path.read_text(encoding="utf-8", errors="replace")):
             return name[1]
     return path.stem
 
@@ -32,7 +33,7 @@ def example_of(script):
 def kind_of(script):
     """Returns what the docstring of a script says after `Kind:`, "" where it says nothing."""
     with contextlib.suppress(OSError):
-        text = pathlib.Path(script).read_text(errors="replace")
+        text = pathlib.Path(script).read_text(encoding="utf-8", errors="replace")
         if kind := re.search(r"^Kind: +(.+)$", text, re.MULTILINE):
             return kind[1]
     return ""
@@ -92,8 +93,13 @@ def is_locked(file):
 
 
 def given():
-    """Returns the folder that OUTPUT_DIR names, None where it names none."""
+    """Returns the folder that OUTPUT_DIR names, None where it names none.
+
+    Raises OSError where it is the address of a store, of which tfrun would make a folder here.
+    """
     name = os.environ.get("OUTPUT_DIR")
+    if name and re.match(r"\w+://", name):
+        raise OSError(ADDRESS.format(name))
     return pathlib.Path(name).resolve() if name else None
 
 
@@ -107,7 +113,7 @@ def write_whole(path, text):
     """Writes a file, whole or not at all. Raises OSError."""
     partial = path.with_name(f".{path.stem}-{os.getpid()}")
     try:
-        partial.write_text(text)
+        partial.write_text(text, encoding="utf-8")
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
@@ -116,7 +122,7 @@ def write_whole(path, text):
 def read_json(path):
     """Returns the dict in a file, None of a file without one or cut short. Raises OSError."""
     with contextlib.suppress(ValueError):
-        content = json.loads(path.read_text())
+        content = json.loads(path.read_text(encoding="utf-8"))
         return content if isinstance(content, dict) else None
 
 
@@ -154,13 +160,13 @@ def steps_asked_for(arguments):
 def stopped_at(directory):
     """Returns the number of the last update of a run that was ended early; None of another."""
     with contextlib.suppress(OSError):
-        text = (directory / "stop").read_text()
+        text = (directory / "stop").read_text(encoding="utf-8")
         return int(text) if text.isdigit() else None
 
 
 def saved_step(directory):
     """Returns how many updates the last checkpoint of a directory has seen; None without any."""
     with contextlib.suppress(OSError):
-        state = (directory / "checkpoint").read_text()
+        state = (directory / "checkpoint").read_text(encoding="utf-8")
         match = re.search(r'^model_checkpoint_path: ".*-(\d+)"', state, re.MULTILINE)
         return int(match[1]) if match else None
