@@ -24,6 +24,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 # http_proxy between the tasks.
 SURROUNDINGS = {
     "KERAS_BACKEND": "tensorflow",
+    "PYTHONHASHSEED": "0",
     "PYTHONIOENCODING": ":replace",
     "PYTHONUNBUFFERED": "1",
 }

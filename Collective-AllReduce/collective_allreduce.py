@@ -170,6 +170,7 @@ def main():
     """Trains the model together with the other workers that TF_CONFIG names."""
     flags = parse_flags()
     cluster = Cluster()
+    keras.utils.set_random_seed(flags.seed)
     data = load_data(flags.dataset)
     n = len(cluster.workers)
     cluster.wait_for_workers()
@@ -178,7 +179,6 @@ def main():
     strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options(flags))
     if strategy.num_replicas_in_sync > n:
         raise RuntimeError("A worker is for one GPU; start one for each")
-    keras.utils.set_random_seed(flags.seed)
     model = make_model(data)
     metrics = Metrics(cluster.task, cluster.workers, model.trainable_variables, flags)
     try:

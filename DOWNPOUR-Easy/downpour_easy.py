@@ -129,8 +129,8 @@ def main():
     flags, cluster = parse_flags(), Cluster()
     if cluster.job == "ps":  # it needs no data: worker 0 saves the first values of w for it
         return serve(cluster, server, flags)
-    data = load_data(flags.dataset)
     keras.utils.set_random_seed(flags.seed)
+    data = load_data(flags.dataset)
     train(cluster, make_model(data), data, update, flags)
 
 

@@ -183,6 +183,7 @@ def main():
     # Horovod: 3. connect to the other ranks; horovodrun has set each rank's number and address.
     hvd.init()
     take_gpu()
+    keras.utils.set_random_seed(flags.seed)  # what load_data() draws is the same on all ranks
     data = load_data(flags.dataset)
     # Each rank draws its own first w, as it would without a seed; step 6 replaces it.
     keras.utils.set_random_seed(flags.seed + hvd.rank())

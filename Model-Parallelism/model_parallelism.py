@@ -205,8 +205,8 @@ def main():
     if cluster.rank:
         return serve(cluster, flags)
     places, connections = connect(cluster, flags)
-    data = load_data(flags.dataset)
     keras.utils.set_random_seed(flags.seed)
+    data = load_data(flags.dataset)
     model = make_model(data)
     parts = stages(model, len(places))
     if len(parts) < len(places):

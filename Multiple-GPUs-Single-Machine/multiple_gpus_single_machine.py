@@ -145,8 +145,8 @@ def main():
     """Trains the model on all devices of this process."""
     flags = parse_flags()
     devices = find_devices(flags)
-    data = load_data(flags.dataset)
     keras.utils.set_random_seed(flags.seed)
+    data = load_data(flags.dataset)
     models, task = [make_model(data) for _ in devices], ("worker", 0)
     metrics = Metrics(task, [task], models[0].trainable_variables, flags)
     saved, make_steps, test = build(models, data, flags, devices)

@@ -155,10 +155,10 @@ def main():
     """Trains the model on all devices of this process."""
     flags = parse_flags()
     devices = find_devices(flags)
+    keras.utils.set_random_seed(flags.seed)
     data = load_data(flags.dataset)
     n = len(devices)
     strategy = tf.distribute.MirroredStrategy(devices)
-    keras.utils.set_random_seed(flags.seed)
     model = make_model(data)
     task = ("worker", 0)
     metrics = Metrics(task, [task], model.trainable_variables, flags)

@@ -85,8 +85,8 @@ METRICS = {"accuracy": ("max", keras.metrics.sparse_categorical_accuracy)}
 def main():
     """Trains the model in this process."""
     flags = parse_flags()
-    data = load_data(flags.dataset)
     keras.utils.set_random_seed(flags.seed)
+    data = load_data(flags.dataset)
     train(make_model(data), data, update, flags)
 
 

@@ -244,8 +244,8 @@ def main():
     flags, cluster = parse_flags(), Cluster()
     # More threads would spin, and slow the ring; but parts go around beside a backward pass.
     tf.config.threading.set_inter_op_parallelism_threads(1 if flags.buckets == 1 else 2)
-    data = load_data(flags.dataset)
     keras.utils.set_random_seed(flags.seed)
+    data = load_data(flags.dataset)
     model = make_model(data)
     metrics = Metrics(cluster.task, cluster.workers, model.trainable_variables, flags)
     ring = Ring(cluster, flags.step_timeout)

@@ -155,8 +155,8 @@ def main():
     flags, cluster = parse_flags(), Cluster()
     if cluster.job == "ps":  # it needs no data: it makes the first rows of e by itself
         return serve(cluster, functools.partial(server, len(cluster.ps)), flags)
-    data = load_data(flags.dataset, flags.words)
     keras.utils.set_random_seed(flags.seed)
+    data = load_data(flags.dataset, flags.words)
     train(cluster, make_layer(flags.dimensions), data, update, flags)
     if cluster.rank == 0:
         show(data.vocabulary, cluster, flags)

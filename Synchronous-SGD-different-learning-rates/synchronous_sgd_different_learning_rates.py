@@ -126,8 +126,8 @@ def main():
         return serve(cluster, functools.partial(server, n), flags)
     if cluster.rank is None:
         raise ValueError(f"each step has the {n} workers of TF_CONFIG: no other can join")
-    data = load_data(flags.dataset)
     keras.utils.set_random_seed(flags.seed)
+    data = load_data(flags.dataset)
     try:
         train(cluster, make_model(data), data, update, flags, flags.step_timeout)
     except tf.errors.DeadlineExceededError:

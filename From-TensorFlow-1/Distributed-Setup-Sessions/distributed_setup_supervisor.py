@@ -128,8 +128,8 @@ def main():
     server = tf.train.Server(cluster.spec, *cluster.task, config=cluster.config)
     if cluster.job == "ps":
         return serve(cluster, server)
-    data = load_data(flags.dataset)
     keras.utils.set_random_seed(flags.seed)
+    data = load_data(flags.dataset)
     model = make_model(data)  # outside of the graph, where Keras makes its first values
     with tf.Graph().as_default():
         graph = build(cluster, model, data, flags)

@@ -227,8 +227,8 @@ def main():
     """Trains as the worker that TF_CONFIG names."""
     flags, cluster = parse_flags(), Cluster()
     tf.config.threading.set_inter_op_parallelism_threads(1)  # others would spin, and slow the ring
-    data = load_data(flags.dataset)
     keras.utils.set_random_seed(flags.seed)
+    data = load_data(flags.dataset)
     model = make_model(data)
     metrics = Metrics(cluster.task, cluster.workers, model.trainable_variables, flags)
     ring = Ring(cluster, flags.step_timeout)

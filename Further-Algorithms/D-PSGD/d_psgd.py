@@ -175,8 +175,8 @@ def main():
     if len(cluster.workers) < 2:
         raise ValueError("D-PSGD needs two workers at least, and is worth it from four on")
     tf.config.threading.set_inter_op_parallelism_threads(1)  # others would spin, and slow the ring
-    data = load_data(flags.dataset)
     keras.utils.set_random_seed(flags.seed)
+    data = load_data(flags.dataset)
     model = make_model(data)
     metrics = Metrics(cluster.task, cluster.workers, model.trainable_variables, flags)
     rings = both_ways(cluster, flags.step_timeout)

@@ -184,8 +184,8 @@ def main():
         n = len(cluster.workers)
         raise ValueError(f"Gossip-SGD needs an even number of workers, and has {n}")
     tf.config.threading.set_inter_op_parallelism_threads(1)  # others would spin, and slow the rest
-    data = load_data(flags.dataset)
     keras.utils.set_random_seed(flags.seed)
+    data = load_data(flags.dataset)
     model = make_model(data)
     metrics = Metrics(cluster.task, cluster.workers, model.trainable_variables, flags)
     pairs = Pairs(cluster, flags)

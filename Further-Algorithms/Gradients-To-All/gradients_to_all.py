@@ -178,8 +178,8 @@ def main():
     group = Group(flags)
     if group.task[0] == "ps":
         return group.serve_forwarder()
-    data = load_data(flags.dataset)
     keras.utils.set_random_seed(flags.seed)
+    data = load_data(flags.dataset)
     model = make_model(data)
     metrics = Metrics(group.task, group.workers, model.trainable_variables, flags, group.forwarders)
     group.sizes = sizes_of(model)

@@ -257,8 +257,8 @@ def main():
     if flags.stage not in ("0", "1", "2", "3"):
         raise ValueError(f"--stage {flags.stage} is no stage of ZeRO: choose 0, 1, 2 or 3")
     tf.config.threading.set_inter_op_parallelism_threads(1)  # others would spin, and slow the ring
-    data = load_data(flags.dataset)
     keras.utils.set_random_seed(flags.seed)
+    data = load_data(flags.dataset)
     model = make_model(data)
     metrics = Metrics(cluster.task, cluster.workers, model.trainable_variables, flags)
     ring = Ring(cluster, flags.step_timeout)

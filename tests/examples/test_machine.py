@@ -111,6 +111,57 @@ def test_no_script_needs_its_docstring(script):
     assert not re.search(r"__doc__[.\[]", script.read_text())
 
 
+DRAWS = """
+import json, os, random
+
+import keras
+import numpy as np
+
+
+def load_data(name):
+    words = list({f"word {i}" for i in range(20)})
+    drawn = [random.random(), np.random.rand(), float(keras.random.uniform(())), words]
+    task = json.loads(os.environ["TF_CONFIG"])["task"]
+    with open(f"{os.environ['OUTPUT_DIR']}/drawn-{task['index']}.json", "w") as file:
+        json.dump(drawn, file)
+    x = np.random.rand(64, 4).astype("float32")
+    return x, (x[:, 0] > 0.5).astype("int32"), x, (x[:, 0] > 0.5).astype("int32")
+
+
+def make_model(data):
+    return keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+
+
+def loss(y, outputs):
+    return keras.losses.sparse_categorical_crossentropy(y, outputs, from_logits=True)
+
+
+METRICS = {"accuracy": ("max", keras.metrics.sparse_categorical_accuracy)}
+"""
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_the_seed_comes_before_the_data(script):
+    """Catches data that are drawn before: each worker would train on others, and test on them."""
+    text = script.read_text().partition("\ndef main():")[2]
+    if "load_data" in text and script.stem != "train_and_evaluate":  # which reads files
+        assert text.index("set_random_seed(flags.seed)") < text.index("= load_data(")
+
+
+@pytest.mark.long
+def test_all_workers_load_the_same(tmp_path):
+    """Catches a generator without a seed, and a set whose order is another in each process."""
+    problem = tmp_path / "mine.py"
+    problem.write_text(DRAWS)
+    command = [*small.TFRUN, "--ps", "1", "--workers", "2", "--problem", problem, "--"]
+    env = support.environment(tmp_path / "run")
+    script = examples.main_script("HogWild")
+    done = support.finished(*command, script, "--steps", "40", env=env, seconds=100)
+    assert done.returncode == 0, done.stdout + done.stderr
+    first, second = (json.loads((tmp_path / f"run/drawn-{k}.json").read_text()) for k in (0, 1))
+    assert first == second
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("name, ps", [("HogWild", 1), ("Ring-AllReduce", 0)])
 def test_a_run_without_docstrings(name, ps, tmp_path):

@@ -8,10 +8,12 @@ import socket
 import subprocess
 
 # Of every task: gRPC would send what it sends to the others through http_proxy; Keras might take
-# another backend; and a sign that the locale lacks would end a task.
+# another backend; a set of words would have another order on each worker; and a sign that the
+# locale lacks would end a task.
 SURROUNDINGS = {
     "grpc_proxy": "",
     "KERAS_BACKEND": "tensorflow",
+    "PYTHONHASHSEED": "0",
     "PYTHONIOENCODING": ":replace",
     "PYTHONUNBUFFERED": "1",
 }

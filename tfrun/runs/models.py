@@ -81,9 +81,9 @@ def untrained_model(directory, script=None):
     run_directory.refuse_patterns(directory)
     flags = run_directory.read_flags(directory)
     module = load(pathlib.Path(script) if script else script_of(directory, flags))
-    data = module.load_data(flags["arguments"]["dataset"])
     keras.utils.clear_session()  # so that layers without a name are numbered as in the run
-    keras.utils.set_random_seed(flags["arguments"]["seed"])
+    keras.utils.set_random_seed(flags["arguments"]["seed"])  # and data drawn as there
+    data = module.load_data(flags["arguments"]["dataset"])
     model = module.make_model(data)
     if "variables" not in flags:
         raise ValueError(f"{directory} has a checkpoint of an older version of its script")
