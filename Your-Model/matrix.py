@@ -187,7 +187,9 @@ def main():
         seconds = time.monotonic() - began
         words = f"{name}, {path.name}: {row[path.name]} ({seconds:.0f} s)"
         print(f"{number}/{len(plan)} {words}", flush=True)
-    cells = {name: {path.name: known[name][path.name] for path in files} for name, _ in chosen}
+    names = [path.name for path in files]
+    whole = [name for name, _ in all_scripts() if {*names} <= known.get(name, {}).keys()]
+    cells = {name: {file: known[name][file] for file in names} for name in whole}
     write(kept, cells)
     pages.leave(directory / "matrix.txt", table_of(cells))
     return any(line.startswith(ERROR) for row in cells.values() for line in row.values())

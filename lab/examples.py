@@ -58,12 +58,11 @@ TABLES_BEFORE = (
 )
 ALGORITHM = ("server", "update", "algorithm")  # the functions that a script begins with
 DIVIDER = "# From here to the end: the same text"  # above it the example, below it only regions
-# Regions that may change without a change of what a script computes: they read flags, start and
-# find tasks, move bytes, save, and write down what is measured.
+# Regions that may change without a change of what a script computes or reports: they read flags,
+# start and find tasks, move bytes, and save.
 PLUMBING = (
-    *("call", "checkpoint", "cluster", "connections", "facts", "flags", "log", "metrics"),
-    *("neighbours", "one_client", "parts", "peers", "prepare", "serve", "servers", "start"),
-    *("tasks", "transport"),
+    *("checkpoint", "cluster", "connections", "flags", "neighbours", "one_client", "parts"),
+    *("peers", "prepare", "servers", "tasks", "transport"),
 )
 
 
@@ -235,10 +234,14 @@ def line_numbers(node):
 
 
 def code_lines(path):
-    """Returns {number of a line: its code}, without comments, docstrings and empty lines."""
-    text = read(path)
-    words: set[int] = set()  # numbers of lines
-    for node in ast.walk(parsed(path)):
+    """Returns {number of a line: its code} of a file, without comments, docstrings, empty lines."""
+    return code_lines_of(read(path), parsed(path))
+
+
+def code_lines_of(text, tree):
+    """Returns the same of a text, which has this syntax tree."""
+    words: set[int] = set()
+    for node in ast.walk(tree):
         if isinstance(node, (ast.Module, ast.FunctionDef, ast.ClassDef)):
             if ast.get_docstring(node):
                 words.update(line_numbers(node.body[0]))
@@ -258,20 +261,21 @@ def digest_of_lines(lines):
 def example_digest(path):
     """Returns 16 hexadecimal digits that tell a script's experiment from any other.
 
-    That is its code, without words, imports, main() and the regions of PLUMBING. So the digest
-    changes with the algorithm, its defaults, the data, the model, gradients, tests and the loop of
-    training, and results of before are outdated.
+    That is its code, without words, imports and the regions of PLUMBING. So the digest changes with
+    the algorithm, its defaults, the data, the model, gradients, tests, the loop of training, and
+    what is reported of it, and results of before are outdated.
     """
-    return digest_of_text(path, read(path))
+    parsed(path)  # which says what is wrong with it
+    return digest_of_text(read(path))
 
 
 @functools.cache
-def digest_of_text(path, text):
-    """Returns the same; a page asks for it many times."""
+def digest_of_text(text):
+    """Returns the same of a script's text; a page asks for it many times."""
     plumbing: set[int] = set()  # numbers of lines
-    for node in parsed(path).body:
-        is_main = isinstance(node, ast.FunctionDef) and node.name == "main"
-        if isinstance(node, (ast.Import, ast.ImportFrom)) or is_main:
+    tree = ast.parse(text)
+    for node in tree.body:
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
             plumbing.update(line_numbers(node))
     region, below = None, lines_above(text)
     for number, line in enumerate(text.splitlines(), 1):
@@ -279,4 +283,5 @@ def digest_of_text(path, text):
             region = None if mark[1] else mark[2]
         if region in PLUMBING or below is not None and number > below and not region:
             plumbing.add(number)
-    return digest_of_lines(line for n, line in code_lines(path).items() if n not in plumbing)
+    code = code_lines_of(text, tree)
+    return digest_of_lines(line for n, line in code.items() if n not in plumbing)

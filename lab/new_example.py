@@ -157,7 +157,7 @@ def main():
     )
     for path in create(source, name):
         print("written:", shown(path))
-    print(f"next: git add {name} tests/equations; then write what {TODO} asks for")
+    print(f"next: git add -A; then write what {TODO} asks for")
 
 
 if __name__ == "__main__":

@@ -28,23 +28,21 @@ from lab.examples import (
     PARENTS,
     ROOT,
     TABLES_BEFORE,
-    ToolError,
     example_digest,
     exit_code,
-    load,
-    main_script,
-)
-from lab.examples import (
     has_sessions,
     is_measured_before,
+    load,
+    main_script,
     parsed,
     read,
     script_of,
     scripts,
     session_form,
     shown,
+    tracked,
+    ToolError,
 )
-from lab.examples import tracked
 from tfrun import known_errors
 
 PART = re.compile(r"(<!-- generated: (\w+)(?: ([^ ]+))? -->\n).*?(<!-- end -->)", re.DOTALL)

@@ -20,14 +20,14 @@ from lab.examples import (
     ALGORITHM,
     DIVIDER,
     ROOT,
-    ToolError,
     exit_code,
     folders,
     read,
     scripts,
     shown,
+    tracked,
+    ToolError,
 )
-from lab.examples import tracked
 
 # What each script has for itself, or in one form of several.
 OWN = {*ALGORITHM, "add_flags", "build", "train", "main", "Cluster", "variables", "batches"}

@@ -260,7 +260,7 @@ def test_whole_or_not_at_all(tmp_path, monkeypatch):
     for method in "write_text", "replace":
         with monkeypatch.context() as patched:
 
-            def full(path, *_):
+            def full(path, *_, **__):
                 path.touch()
                 raise OSError(28, "No space left on device")
 
@@ -437,3 +437,16 @@ def test_what_a_docstring_says_of_a_script(tmp_path):
     assert (run_directory.example_of(path), run_directory.kind_of(path)) == ("train", "")
     gone = tmp_path / "gone.py"
     assert (run_directory.example_of(gone), run_directory.kind_of(gone)) == ("gone", "")
+
+
+def test_a_worker_that_has_joined_counts(tmp_path):
+    """Catches a staleness and a rate without the updates of who came later, and a later begin."""
+    flags(tmp_path, tasks=["worker-0", "worker-1"], steps=8)
+    metrics(tmp_path, "worker-0", push(1, 1), push(2, 3), push(4, 7), test(4.5, 8, 0.9, 0.25))
+    metrics(tmp_path, "worker-1", push(1, 2), push(3, 5), push(4, 8))
+    metrics(tmp_path, "worker-2", push(2.5, 4, 6), push(3.5, 6, 2))
+    result = summary.summarize(RunData.read(tmp_path))
+    assert result["joined"] == ["worker-2"] and result["workers"] == 2
+    assert result["pushes_per_worker"] == [3, 3, 2]
+    assert result["staleness_mean"] == 1
+    assert result["examples_per_second"] == pytest.approx(6 * 32 / 3)

@@ -68,6 +68,14 @@ def test_results_are_of_the_example_that_shows_them():
             readmes.check_compared(name, runs, source)
 
 
+@pytest.mark.parametrize("script", examples.scripts(), ids=lambda path: path.stem)
+def test_each_planted_mistake_makes_results_stale(script):
+    """Catches a region that is the experiment, and is taken for plumbing."""
+    before = examples.example_digest(script)
+    for name, text in support.changed(script, equations.of(script).MISTAKES).items():
+        assert examples.digest_of_text(text) != before, name
+
+
 def test_words_leave_a_picture_as_it_is(tmp_path):
     """Catches a docstring or a comment that makes pictures stale, and code that does not."""
     code = support.ROOT / "tfrun" / "pictures" / "timeline.py"

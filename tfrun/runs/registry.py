@@ -107,12 +107,12 @@ def read(path):
 
 def is_whole(record):
     """Returns whether a record has what commands need of it: somebody may have changed the file."""
-    kinds = {"run": str, "directory": str, "started": (int, float), "tasks": list}
-    kinds["tfrun"] = (dict, type(None))
-    return all(isinstance(record[name], kind) for name, kind in kinds.items()) and all(
-        isinstance(task, dict) and {"task", "log", "process"} <= task.keys()
-        for task in record["tasks"]
-    )
+    kinds = [("run", str), ("directory", str), ("started", (int, float)), ("tasks", list)]
+    if not all(isinstance(record[name], kind) for name, kind in kinds):
+        return False
+    needed, tfrun = {"task", "log", "process"}, record["tfrun"]
+    has_tasks = all(isinstance(task, dict) and needed <= task.keys() for task in record["tasks"])
+    return has_tasks and (tfrun is None or isinstance(tfrun, dict))
 
 
 def is_ours(path, record):

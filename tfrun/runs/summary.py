@@ -46,6 +46,9 @@ def summarize(run: RunData) -> dict:
     run = run.without_pauses()
     tasks, everything = flags["tasks"], run.tasks.values()
     pushes = {task: run.tasks[task].pushes for task in tasks if task in run.tasks}
+    came = [t for t, m in run.tasks.items() if t not in tasks and m.pushes["push_time"].size]
+    begins = [p["push_time"].min() for p in pushes.values() if p["push_time"].size]
+    pushes |= {task: run.tasks[task].pushes for task in came}  # of workers that have joined
     made = max([p["global_step"].max() for p in pushes.values() if p["push_time"].size], default=0)
     asked_for = flags["arguments"].get("steps", int(made))
     steps = min(asked_for, *(run_directory.stopped_at(d) or asked_for for d in run.directories))
@@ -56,7 +59,7 @@ def summarize(run: RunData) -> dict:
             tested = f"the last evaluation is after {test['global_step']:.0f}"
         raise ValueError(f"the run in {run.directory} is not finished: {tested} of {steps} updates")
     times = [p["push_time"] for p in pushes.values() if p["push_time"].size]
-    begun = max([each.min() for each in times], default=0)  # from here on all take part
+    begun = max(begins, default=0)  # from here on all take part that the run began with
     seconds = max([each.max() for each in times], default=0) - begun
     # The pushes of the time that the rate divides by, and no others.
     examples = sum(np.nansum(p["examples"][p["push_time"] > begun]) for p in pushes.values())
@@ -65,7 +68,7 @@ def summarize(run: RunData) -> dict:
     spans = [(p["push_time"] - p["pull_time"])[p["push_time"] > begun] for p in pushes.values()]
     late = staleness_by_rates(spans, seconds)
     missing = [task for task in tasks if task not in pushes]
-    each_task = [pushes.get(task) for task in tasks]
+    each_task = [pushes.get(task) for task in [*tasks, *came]]
     return {
         "example": flags["example"],
         "dataset": flags["arguments"].get("dataset"),
@@ -82,6 +85,7 @@ def summarize(run: RunData) -> dict:
         "pushes_per_worker": [p and p["push_time"].size for p in each_task],
         "late_per_worker": [p and late_pushes(p) for p in each_task],
         "restarts": sum(max(0, len(metrics.spans) - 1) for metrics in everything),
+        **({"joined": came} if came else {}),
         **({"missing": missing} if missing else {}),
         **({"stopped_early": True} if steps < asked_for else {}),
         "arguments": flags["arguments"],
