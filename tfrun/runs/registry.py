@@ -107,11 +107,13 @@ def read(path):
 
 def is_whole(record):
     """Returns whether a record has what commands need of it: somebody may have changed the file."""
-    kinds = [("run", str), ("directory", str), ("started", (int, float)), ("tasks", list)]
-    if not all(isinstance(record[name], kind) for name, kind in kinds):
+    names = isinstance(record["run"], str) and isinstance(record["directory"], str)
+    if not names or not isinstance(record["started"], (int, float)):
         return False
-    needed, tfrun = {"task", "log", "process"}, record["tfrun"]
-    has_tasks = all(isinstance(task, dict) and needed <= task.keys() for task in record["tasks"])
+    tasks, tfrun, needed = record["tasks"], record["tfrun"], {"task", "log", "process"}
+    has_tasks = isinstance(tasks, list) and all(
+        isinstance(task, dict) and needed <= task.keys() for task in tasks
+    )
     return has_tasks and (tfrun is None or isinstance(tfrun, dict))
 
 
