@@ -119,7 +119,7 @@ def test_a_record_of_an_older_tfrun(start, tmp_path, capsys):
     ]
     assert record(tmp_path, *older)["state"] == "running"
     assert kill.command([tmp_path.name]) == 0 and "is stopped" in capsys.readouterr().out
-    assert (launcher.wait(5), task.wait(5)) == (-15, -9)
+    assert (launcher.wait(support.patience(20)), task.wait(support.patience(20))) == (-15, -9)
     other = {**older[0], "start": older[0]["start"] - 100}
     assert record(tmp_path, other)["state"] == "lost"
 
