@@ -339,7 +339,7 @@ def push_row(update, step, flags):
     ticket = tf.identity(ticket)  # here: what follows it needs no second message
     times = []
     pulled = update.pulled or [update.version]
-    for tensors in pulled, update.pushed, [ticket]:  # in a tf.function they come in turn
+    for tensors in pulled, update.pushed, [ticket]:  # which a tf.function does in this order
         with tf.control_dependencies(tensors):
             times.append(tf.timestamp())
     pulled, ready, pushed = times

@@ -62,6 +62,7 @@ def of_task(task, metrics, span, alone, led=False):
     """Returns the Activities of a task in a span of time.
 
     alone: the task makes all updates, without a ps; led: a chief leads it.
+
     A pull lasts from the end of what came before it until w has arrived: nobody notes its start. A
     gap of over ten times the usual one, and of over 0.1 s, is called a wait. The pull at its end
     has no length, nor has a task's first. A push lasts from the gradient to its arrival; of a
@@ -70,9 +71,8 @@ def of_task(task, metrics, span, alone, led=False):
     """
     # A clock is read after what it times, and may be read late: no time is after a later one's.
     push = metrics.pushes["push_time"]
-    last = np.concatenate([[-np.inf], push])[
-        :-1
-    ]  # w may come before the news that the last push has arrived
+    # w may come before the news that the last push has arrived.
+    last = np.concatenate([[-np.inf], push[:-1]]) if push.size else push
     ready = push if alone else np.fmax(last, np.fmin(push, push - metrics.pushes["wait_seconds"]))
     pull = np.fmax(last, np.fmin(metrics.pushes["pull_time"], ready))
     tests = [
