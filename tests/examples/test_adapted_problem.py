@@ -174,6 +174,7 @@ TRAINS = {
     "a table": {
         "data": "x = type('Frame', (), {'to_numpy': lambda self, x=x: x})()",
     },
+    "columns of several kinds": {"data": "x = x.astype(object); x[:, 0] = x[:, 0] > 0.5"},
     "images of bytes": {"data": "x = (255 * x).astype('uint8')"},
 }
 
@@ -208,7 +209,7 @@ def test_it_is_trained_as_it_is(parts, piece, adapted, monkeypatch):
 
 REFUSED = {
     "x_train holds text": {"data": "x = np.array(['a', 'b'] * 24)"},
-    "x_train holds object": {"data": "x = x.astype(object)"},
+    "x_train holds object": {"data": "x = x.astype(object); x[3, 2] = 'a'"},
     "x_train has rows of different lengths": {"data": "x = [[1.0], [1.0, 2.0]] * 24"},
     r"x_train\['a'\] has NaN": {"data": "x = {'a': x * np.nan, 'b': x}"},
     "x_train has 47 rows, and y_train has 48": {"data": "x = x[1:]"},

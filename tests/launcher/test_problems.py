@@ -100,6 +100,8 @@ REFUSED = {
     "mine.py is no text": b"\xff\xfe",
     "mine.py imports near, a folder": GOOD.format(module="near"),
     "near.py, line 1: ": GOOD.format(module="bad"),
+    "mine.py imports far_away, a folder": GOOD.format(module="far_away"),
+    "mine.py, line 1: a relative import needs a package": "from .near import read\n" + PLAIN,
 }
 
 
@@ -111,6 +113,8 @@ def test_what_is_no_problem_is_refused(words, text, tmp_path):
     (folder / "bad.py").write_text("def SHIFT(:\n")
     (folder / "near").mkdir()
     (folder / "near" / "__init__.py").touch()
+    (folder / "far_away").mkdir()  # a package without that file
+    (folder / "numpy").mkdir()  # of data: an import means the package
     if isinstance(text, bytes):
         path.write_bytes(text)
     elif text == "gone":

@@ -450,3 +450,19 @@ def test_a_worker_that_has_joined_counts(tmp_path):
     assert result["pushes_per_worker"] == [3, 3, 2]
     assert result["staleness_mean"] == 1
     assert result["examples_per_second"] == pytest.approx(6 * 32 / 3)
+
+
+def test_another_example_takes_another_directory(tmp_path):
+    """Catches a script that begins again over a run whose checkpoints it cannot read."""
+    hogwild, ring = examples.main_script("HogWild"), examples.main_script("Ring-AllReduce")
+    own = tmp_path / "train.py"
+    own.write_text("print()\n")
+    run_directory.refuse_another(tmp_path, ring)
+    flags(tmp_path, tasks=["worker-0"])
+    for script in hogwild, own:
+        run_directory.refuse_another(tmp_path, script)
+    with pytest.raises(
+        ValueError, match="has a run of HogWild, not of Ring-AllReduce: set OUTPUT_DIR"
+    ):
+        run_directory.refuse_another(tmp_path, ring)
+    run_directory.refuse_another(None, ring)

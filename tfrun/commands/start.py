@@ -161,6 +161,7 @@ def command(arguments: list[str]) -> int:
         print(dry_run.script(started, program, example, shares, *more), end="")
         return 0
     try:
+        run_directory.refuse_another(run_directory.given(), script)
         problems.refuse_another(run_directory.given(), script, flags.files)
         if message := finished(program):
             print(f"[tfrun] {message}")

@@ -8,6 +8,7 @@ user's file. What the file imports from beside it comes along.
 """
 
 import ast
+import importlib.util
 import os
 import pathlib
 import re
@@ -53,16 +54,30 @@ def modules(path, tree, texts):
     """Adds what a file imports from beside it to {name: text}. Raises ValueError."""
     nodes = list(ast.walk(tree))
     names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
-    names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+    sources = [node for node in nodes if isinstance(node, ast.ImportFrom)]
+    if relative := [node for node in sources if node.level]:
+        raise ValueError(
+            f"{path}, line {relative[0].lineno}: a relative import needs a package; name the file "
+            "alone, as in `from readers import read`"
+        )
+    names += [node.module or "" for node in sources]
     for name in {name.split(".")[0] for name in names if name}:
         beside = path.with_name(f"{name}.py")
-        if (path.parent / name / "__init__.py").exists():
+        if is_folder(path.parent / name):
             raise ValueError(
                 f"{path} imports {name}, a folder: put what it needs into one file, {beside}"
             )
         if beside.exists() and f"{name}.py" not in texts:
             texts[f"{name}.py"], tree = read(beside)
             modules(beside, tree, texts)
+
+
+def is_folder(folder):
+    """Returns whether an import means this folder: a package, or where no package has its name."""
+    if not folder.is_dir():
+        return False
+    spec = importlib.util.find_spec(folder.name)
+    return (folder / "__init__.py").exists() or spec is None or not spec.origin
 
 
 def files(problem, command):

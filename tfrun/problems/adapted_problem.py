@@ -143,6 +143,10 @@ def array(part, where):
             f"{where} has rows of different lengths: pad them in load_data, "
             "as keras.utils.pad_sequences does"
         ) from None
+    if part.dtype.kind == "O" and all(
+        isinstance(v, (bool, float, int, np.number)) for v in part.flat
+    ):
+        part = part.astype("float64")  # a table whose columns are of several kinds of numbers
     if part.dtype.kind not in "biuf" or not part.ndim:
         what = "text" if part.dtype.kind in "US" else part.dtype
         raise ValueError(

@@ -23,11 +23,32 @@ FLAGS = {"example", "tasks", "ps", "arguments", "versions"}  # what a chief's fl
 
 def example_of(script):
     """Returns the name with which the docstring of a script begins, or that of its file."""
-    path = pathlib.Path(script)
+    return docstring_name(script) or pathlib.Path(script).stem
+
+
+def docstring_name(script):
+    """Returns the name with which the docstring of a script begins, None without one."""
     with contextlib.suppress(OSError):
-        if name := re.match(r'"""([\w-]+): ', path.read_text(encoding="utf-8", errors="replace")):
+        text = pathlib.Path(script).read_text(encoding="utf-8", errors="replace")
+        if name := re.match(r'"""([\w-]+): ', text):
             return name[1]
-    return path.stem
+    return None
+
+
+def refuse_another(directory, script):
+    """Raises ValueError where a run directory has the run of another example than the script's.
+
+    directory: None for a new one. Checkpoints of some examples have another form, which the script
+    would pass over: it would begin again, and mix both runs.
+    """
+    name, flags = docstring_name(script), None
+    with contextlib.suppress(OSError, ValueError):
+        flags = read_flags(directory) if directory else None
+    if name and flags and flags["example"] != name:
+        raise ValueError(
+            f"{directory} has a run of {flags['example']}, not of {name}: "
+            "set OUTPUT_DIR to another folder"
+        )
 
 
 def kind_of(script):
