@@ -176,9 +176,14 @@ def processes_of(directory):
 
 
 def program_of(process):
-    """Returns the process in which a script runs: this one, or the one that it stands for."""
-    word, _, pid = process.name().partition(" ")
-    return psutil.Process(int(pid)) if word == "for" else process
+    """Returns the process in which a script runs: this one, or the one that it stands for.
+
+    Returns None if that has ended meanwhile.
+    """
+    with contextlib.suppress(psutil.NoSuchProcess):
+        word, _, pid = process.name().partition(" ")
+        return psutil.Process(int(pid)) if word == "for" else process
+    return None
 
 
 def tf_config(process):
