@@ -176,14 +176,9 @@ def processes_of(directory):
 
 
 def program_of(process):
-    """Returns the process in which a script runs: this one, or the one that it stands for.
-
-    Returns None if that has ended meanwhile.
-    """
-    with contextlib.suppress(psutil.NoSuchProcess):
-        word, _, pid = process.name().partition(" ")
-        return psutil.Process(int(pid)) if word == "for" else process
-    return None
+    """Returns the process in which a script runs: this one, or the one that it stands for."""
+    word, _, pid = process.name().partition(" ")
+    return psutil.Process(int(pid)) if word == "for" else process
 
 
 def tf_config(process):
@@ -199,8 +194,11 @@ def task_type(process):
 def task(directory, job, index):
     """Returns the process in which a task's script runs, or None if it does not run."""
     name = {"type": job, "index": index}
-    found = (p for p in processes_of(directory) if tf_config(p).get("task") == name)
-    return next(map(program_of, found), None)
+    for process in processes_of(directory):
+        if tf_config(process).get("task") == name:
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+                return program_of(process)
+    return None
 
 
 def ports_of(processes):
