@@ -322,6 +322,13 @@ with open(os.path.join(os.environ["OUTPUT_DIR"], "began-%s" % index), "w"):
 """
 
 
+def test_a_run_directory_that_vanishes_is_no_success(tmp_path):
+    """Catches exit code 0 where nothing is left of a run."""
+    write(tmp_path, "import shutil\nshutil.rmtree(os.environ['OUTPUT_DIR'])\n")
+    code, lines = run(tmp_path)
+    assert code == 1 and "was removed while the run went on" in lines[-1], lines
+
+
 def test_a_wrong_flag(tmp_path):
     """The error once, without the usage; no folder is left that tfrun has made."""
     example, wrong = tmp_path / "Example", {"arguments": ["--steps", "x"], **NO_FOLDER}
