@@ -18,8 +18,8 @@ def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     name = arguments[0] if arguments else ""
     sys.stdout = sys.stdout or open(os.devnull, "w")  # it was closed by the caller, as by >&-
-    assert isinstance(sys.stdout, io.TextIOWrapper)
-    sys.stdout.reconfigure(errors="replace")  # what the terminal cannot show
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # what the terminal cannot show
     if name in WITH_TENSORFLOW and not importlib.util.find_spec("tensorflow"):
         return fail(f"tfrun {name} needs TensorFlow 2.21: pip install 'tensorflow==2.21.*'", 1)
     if name in WITH_TENSORFLOW:

@@ -53,15 +53,15 @@ def defined(tree):
 def modules(path, tree, texts):
     """Adds what a file imports from beside it to {name: text}. Raises ValueError."""
     nodes = list(ast.walk(tree))
-    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    imported = [alias for node in nodes if isinstance(node, ast.Import) for alias in node.names]
     sources = [node for node in nodes if isinstance(node, ast.ImportFrom)]
     if relative := [node for node in sources if node.level]:
         raise ValueError(
             f"{path}, line {relative[0].lineno}: a relative import needs a package; name the file "
             "alone, as in `from readers import read`"
         )
-    names += [node.module or "" for node in sources]
-    for name in {name.split(".")[0] for name in names if name}:
+    names = [alias.name for alias in imported] + [node.module for node in sources if node.module]
+    for name in {name.split(".")[0] for name in names}:
         beside = path.with_name(f"{name}.py")
         if is_folder(path.parent / name):
             raise ValueError(

@@ -102,11 +102,10 @@ class RunData:
         pauses = [(end, begin - end) for end, (begin, _) in zip(ends, spans[1:]) if begin > end]
 
         def moved(columns):
-            names = {"push_time", "pull_time"} & columns.keys()
-            return {
-                **columns,
-                **{n: columns[n] - sum((columns[n] > e) * s for e, s in pauses) for n in names},
-            }
+            times = {name: columns[name] for name in {"push_time", "pull_time"} & columns.keys()}
+            for name, time in times.items():
+                times[name] = time - sum((time > end) * seconds for end, seconds in pauses)
+            return {**columns, **times}
 
         tasks = {
             name: TaskMetrics(moved(metrics.pushes), moved(metrics.tests), metrics.spans)
