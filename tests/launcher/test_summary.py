@@ -446,7 +446,7 @@ def test_a_worker_that_has_joined_counts(tmp_path):
     metrics(tmp_path, "worker-1", push(1, 2), push(3, 5), push(4, 8))
     metrics(tmp_path, "worker-2", push(2.5, 4, 6), push(3.5, 6, 2))
     result = summary.summarize(RunData.read(tmp_path))
-    assert result["joined"] == ["worker-2"] and result["workers"] == 2
+    assert result["also_pushed"] == ["worker-2"] and result["workers"] == 2
     assert result["pushes_per_worker"] == [3, 3, 2]
     assert result["staleness_mean"] == 1
     assert result["examples_per_second"] == pytest.approx(6 * 32 / 3)

@@ -48,7 +48,8 @@ def summarize(run: RunData) -> dict:
     pushes = {task: run.tasks[task].pushes for task in tasks if task in run.tasks}
     came = [t for t, m in run.tasks.items() if t not in tasks and m.pushes["push_time"].size]
     begins = [p["push_time"].min() for p in pushes.values() if p["push_time"].size]
-    pushes |= {task: run.tasks[task].pushes for task in came}  # of workers that have joined
+    # Of workers that have joined, or that were there before it went on with fewer.
+    pushes |= {task: run.tasks[task].pushes for task in came}
     made = max([p["global_step"].max() for p in pushes.values() if p["push_time"].size], default=0)
     asked_for = flags["arguments"].get("steps", int(made))
     steps = min(asked_for, *(run_directory.stopped_at(d) or asked_for for d in run.directories))
@@ -85,7 +86,7 @@ def summarize(run: RunData) -> dict:
         "pushes_per_worker": [p and p["push_time"].size for p in each_task],
         "late_per_worker": [p and late_pushes(p) for p in each_task],
         "restarts": sum(max(0, len(metrics.spans) - 1) for metrics in everything),
-        **({"joined": came} if came else {}),
+        **({"also_pushed": came} if came else {}),
         **({"missing": missing} if missing else {}),
         **({"stopped_early": True} if steps < asked_for else {}),
         "arguments": flags["arguments"],
