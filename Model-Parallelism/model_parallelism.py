@@ -320,6 +320,7 @@ def evaluation(w, state, stages, places, x, y):
 # mini-batch, bytes are those pulled and pushed, and wait_seconds pass from the gradient to its
 # arrival. Or it is a test: its end, its begin, global_step, and TEST. Times are seconds since 1970.
 PUSH = "push_time,pull_time,global_step,local_steps,examples,loss,staleness,bytes,wait_seconds"
+Push = collections.namedtuple("Push", PUSH)
 TEST = {"test_loss": "min"}
 for name, (better, function) in METRICS.items():
     # Not an object of Keras with update_state(): it would also average over the tests before.
@@ -329,7 +330,7 @@ for name, (better, function) in METRICS.items():
 
 
 def push_row(update, step, flags):
-    """Returns the columns PUSH as one float64 tensor: to fetch one costs less than to fetch nine.
+    """Returns a Push, each column a float64 tensor.
 
     Of an update, pulled and pushed are lists of vectors, version and ticket the counts of updates
     at the pull and before the push, and push is the op that pushes.
@@ -345,9 +346,18 @@ def push_row(update, step, flags):
     pulled, ready, pushed = times
     local_steps = getattr(update, "local_steps", getattr(flags, "local_steps", 1))
     size = sum(tf.size(t, out_type=tf.int64) * t.dtype.size for t in update.pulled + update.pushed)
-    row = [pushed, pulled, ticket + 1, local_steps, local_steps * flags.batch_size, update.loss]
-    row += [ticket - update.version, size, pushed - ready]
-    return tf.stack([tf.cast(column, "float64") for column in row])
+    row = Push(
+        push_time=pushed,
+        pull_time=pulled,
+        global_step=ticket + 1,
+        local_steps=local_steps,
+        examples=local_steps * flags.batch_size,
+        loss=update.loss,
+        staleness=ticket - update.version,
+        bytes=size,
+        wait_seconds=pushed - ready,
+    )
+    return Push(*[tf.cast(column, "float64") for column in row])
 
 
 class Metrics:
@@ -392,13 +402,15 @@ class Metrics:
 
     def push(self, row):
         """Writes a line for one update, the columns PUSH. Raises if the loss is not finite."""
-        print("%.6f,%.6f,%d,%d,%d,%.6g,%d,%d,%.6f" % tuple(row) + "," * len(TEST), file=self.file)
-        self.step = int(row[2])
-        if not np.isfinite(row[5]):
-            raise FloatingPointError(f"loss is {row[5]} at update {self.step}")
-        if self.is_chief and row[0] > self.shown + 1:
-            self.shown = row[0]
-            words = f"   loss {row[5]:.4g}   staleness {row[6]:.0f}"
+        numbers = [f"{number:.16g}" for number in row]  # of seconds since 1970, microseconds
+        print(*numbers, *[""] * len(TEST), sep=",", file=self.file)
+        row = Push(*row)
+        self.step = int(row.global_step)
+        if not np.isfinite(row.loss):
+            raise FloatingPointError(f"loss is {row.loss} at update {self.step}")
+        if self.is_chief and row.push_time > self.shown + 1:
+            self.shown = row.push_time
+            words = f"   loss {row.loss:.4g}   staleness {row.staleness:.0f}"
             print(f"update {self.step} of {self.flags.steps}{words}", flush=True)
 
     def test(self, began, step, *means):
@@ -643,7 +655,7 @@ def calls(update, step, places, metrics, flags):
             rows, times = [], []
             for _ in range(count):
                 last = update()
-                rows.append(push_row(last, step, flags))
+                rows.append(tf.stack(push_row(last, step, flags)))
             if is_timed:
                 names[:] = [one_pass[:3] for one_pass in last.passes]
                 times = pass_times(last.passes, places)

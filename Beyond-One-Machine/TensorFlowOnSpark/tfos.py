@@ -71,7 +71,7 @@ def train(hogwild, cluster, server, feed, flags):
     with tf.Graph().as_default():
         step, make_update, test = hogwild.build(cluster, model, data, flags)
         with tf.device(cluster.device):
-            row = hogwild.push_row(make_update(), step, flags)
+            row = tf.stack(hogwild.push_row(make_update(), step, flags))
         start, started = hogwild.barrier("start", cluster.rank)
         servers = range(len(cluster.ps))
         finish, finished = zip(*[hogwild.barrier("done", cluster.rank, i) for i in servers])

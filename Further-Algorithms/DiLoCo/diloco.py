@@ -691,12 +691,9 @@ class Ps:
         self.parts = {}
         for part in layout(sizes, len(cluster.ps)):
             self.parts.setdefault(part.vector, []).append(part)
-        # The first ones know functions_for_all().
-        self.controls, self.clients = self.connected(REQUIRED_WAIT_SECONDS), None
-
-    def connected(self, seconds):
-        """Returns a client of each ps, which knows all functions that it has now."""
-        return [connect(address, seconds) for address in self.cluster.ps]
+        # A client knows the functions that its ps has now: these know functions_for_all().
+        self.controls = [connect(address, REQUIRED_WAIT_SECONDS) for address in cluster.ps]
+        self.clients = []
 
     def __getattr__(self, name):
         return lambda *arguments: self.call(name, *arguments)
@@ -748,10 +745,6 @@ class Ps:
 
         return Pending(get_value)
 
-    def ask_first(self, name):
-        """Calls a function of the first part alone, and returns its count."""
-        return tf.ensure_shape(self.ask(name, self.parts["w"][0]).get_value()[0], [])
-
     def header(self, ticket=0, version=0, ranks=()):
         """Returns what answering() wants first in a message."""
         counts = tf.stack([self.age, *[tf.cast(n, tf.int64) for n in (self.rank, ticket, version)]])
@@ -795,22 +788,20 @@ class Ps:
             return age and not others
 
         wait_until(have_one, REQUIRED_WAIT_SECONDS, "the chief made no model")
-        self.clients = self.clients or self.connected(self.seconds)
+        if not self.clients:
+            self.clients = [connect(address, self.seconds) for address in self.cluster.ps]
 
     def set_values(self, vectors):
         """Gives the parts of these vectors their values. vectors: {name: values}."""
-        pending = [
-            self.ask(f"set_{name}", part, tf.constant(values[part.begin : part.end]))
-            for name, values in vectors.items()
-            for part in self.parts.get(name, [])
-        ]
-        for reply in pending:
-            reply.get_value()
+        for name, values in vectors.items():
+            for part in self.parts.get(name, []):
+                piece = tf.constant(values[part.begin : part.end])
+                self.ask(f"set_{name}", part, piece).get_value()
 
     def get_values(self, name):
         """Returns the values of a vector."""
-        pending = [self.ask(f"get_{name}", part) for part in self.parts[name]]
-        return np.concatenate([reply.get_value()[0] for reply in pending])
+        pieces = [self.ask(f"get_{name}", part).get_value()[0] for part in self.parts[name]]
+        return np.concatenate(pieces)
 
     def report(self, what, rank=-1, ps=0):
         """Reports to a ps, unless the rank is -1; returns how many workers have not yet."""
@@ -884,6 +875,7 @@ def evaluation(model, x, y, ps=None):
 # mini-batch, bytes are those pulled and pushed, and wait_seconds pass from the gradient to its
 # arrival. Or it is a test: its end, its begin, global_step, and TEST. Times are seconds since 1970.
 PUSH = "push_time,pull_time,global_step,local_steps,examples,loss,staleness,bytes,wait_seconds"
+Push = collections.namedtuple("Push", PUSH)
 TEST = {"test_loss": "min"}
 for name, (better, function) in METRICS.items():
     # Not an object of Keras with update_state(): it would also average over the tests before.
@@ -899,8 +891,17 @@ def push_row(pull_time, version, loss, reply, flags):
         local_steps = getattr(flags, "local_steps", 1)
     if reply.pull:  # that of this update, if it has made one
         pull_time, version = reply.pull.arrived, reply.pull.version
-    row = [reply.arrived, pull_time, reply.ticket + 1, local_steps, local_steps * flags.batch_size]
-    row += [loss, reply.ticket - version, reply.bytes, reply.arrived - reply.ready]
+    row = Push(
+        push_time=reply.arrived,
+        pull_time=pull_time,
+        global_step=reply.ticket + 1,
+        local_steps=local_steps,
+        examples=local_steps * flags.batch_size,
+        loss=loss,
+        staleness=reply.ticket - version,
+        bytes=reply.bytes,
+        wait_seconds=reply.arrived - reply.ready,
+    )
     return tf.stack([tf.cast(column, "float64") for column in row])
 
 
@@ -923,9 +924,8 @@ class Metrics:
                 raise
             except OSError:  # the file system has no locks
                 pass
-            sizes, has_flags = sizes_of(model), os.path.exists(f"{folder}/flags.json")
-            known = read_sizes(folder) if has_flags else None
-            if tf.train.latest_checkpoint(folder) and known != sizes:
+            sizes = sizes_of(model)
+            if tf.train.latest_checkpoint(folder) and read_sizes(folder) != sizes:
                 raise ValueError(f"{folder} has a checkpoint of another model")
             facts = {
                 "example": (__doc__ or os.path.basename(__file__)).split(":")[0],
@@ -949,13 +949,15 @@ class Metrics:
 
     def push(self, row):
         """Writes a line for one update, the columns PUSH. Raises if the loss is not finite."""
-        print("%.6f,%.6f,%d,%d,%d,%.6g,%d,%d,%.6f" % tuple(row) + "," * len(TEST), file=self.file)
-        self.step = int(row[2])
-        if not np.isfinite(row[5]):
-            raise FloatingPointError(f"loss is {row[5]} at update {self.step}")
-        if self.is_chief and row[0] > self.shown + 1:
-            self.shown = row[0]
-            words = f"   loss {row[5]:.4g}   staleness {row[6]:.0f}"
+        numbers = [f"{number:.16g}" for number in row]  # of seconds since 1970, microseconds
+        print(*numbers, *[""] * len(TEST), sep=",", file=self.file)
+        row = Push(*row)
+        self.step = int(row.global_step)
+        if not np.isfinite(row.loss):
+            raise FloatingPointError(f"loss is {row.loss} at update {self.step}")
+        if self.is_chief and row.push_time > self.shown + 1:
+            self.shown = row.push_time
+            words = f"   loss {row.loss:.4g}   staleness {row.staleness:.0f}"
             print(f"update {self.step} of {self.flags.steps}{words}", flush=True)
 
     def test(self, began, step, *means):
@@ -1031,9 +1033,6 @@ def train(cluster, model, data, update, flags, seconds=REQUIRED_WAIT_SECONDS):
         metrics.test(began, int(version), *map(float, evaluate(w)))
         ps.save(metrics.step)
 
-    def wait_for_others(what, missing):
-        wait_until(lambda: ps.report(what) <= missing, OPTIONAL_WAIT_SECONDS)
-
     def go_on(is_first):
         ps.join(first_values)
         take_state()
@@ -1043,7 +1042,8 @@ def train(cluster, model, data, update, flags, seconds=REQUIRED_WAIT_SECONDS):
                 pulled = updates(np.int32(flags.updates_per_call - 1), *pull_anew())
             ps.report("start", k)
             if is_first:  # those that a step does not wait for may come later
-                wait_for_others("start", getattr(flags, "backup_workers", 0))
+                missing = getattr(flags, "backup_workers", 0)
+                wait_until(lambda: ps.report("start") <= missing, OPTIONAL_WAIT_SECONDS)
             pulled = pull_anew(pulled)
             saved = int(pulled[1])  # after a loss it is less than this worker's last update
             while pulled[1] < flags.steps:
@@ -1053,7 +1053,7 @@ def train(cluster, model, data, update, flags, seconds=REQUIRED_WAIT_SECONDS):
                     saved, pulled = metrics.step, pull_anew(pulled)
         ps.report("start", k)  # if every update was taken before its first call
         if metrics.is_chief:
-            wait_for_others("done", 1)
+            wait_until(lambda: ps.report("done") <= 1, OPTIONAL_WAIT_SECONDS)
             test_and_save()
         for i in range(len(cluster.ps)):
             ps.report("done", k, i)

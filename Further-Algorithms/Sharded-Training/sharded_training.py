@@ -45,7 +45,7 @@ tf.get_logger().setLevel("ERROR")
 
 
 def algorithm(blocks, x, y, number, lanes, flags):
-    """Makes one step of one worker; all workers make it together. Returns the columns PUSH.
+    """Makes one step of one worker; all workers make it together. Returns a Push.
 
     blocks: the layers in their order, each Block with what this worker holds of its parameters.
     x, y: a mini-batch of its own. number: of the steps before. lanes: one computes, and in the
@@ -81,8 +81,18 @@ def algorithm(blocks, x, y, number, lanes, flags):
             block.pending = lanes.communicate("gather", block, block.gather_moved)
     for block in blocks:
         block.pending.result()
-    now, moved, total = time.time(), lanes.moved() - before, float(loss + penalties)
-    return now, pulled, number + 1, 1, flags.batch_size, total, 0, moved, now - ready
+    now = time.time()
+    return Push(
+        push_time=now,
+        pull_time=pulled,
+        global_step=number + 1,
+        local_steps=1,
+        examples=flags.batch_size,
+        loss=float(loss + penalties),
+        staleness=0,
+        bytes=lanes.moved() - before,
+        wait_seconds=now - ready,
+    )
 
 
 def with_parameters(blocks, lanes, keep):
@@ -597,6 +607,7 @@ def evaluation(model, w, state, x, y):
 # mini-batch, bytes are those pulled and pushed, and wait_seconds pass from the gradient to its
 # arrival. Or it is a test: its end, its begin, global_step, and TEST. Times are seconds since 1970.
 PUSH = "push_time,pull_time,global_step,local_steps,examples,loss,staleness,bytes,wait_seconds"
+Push = collections.namedtuple("Push", PUSH)
 TEST = {"test_loss": "min"}
 for name, (better, function) in METRICS.items():
     # Not an object of Keras with update_state(): it would also average over the tests before.
@@ -606,7 +617,7 @@ for name, (better, function) in METRICS.items():
 
 
 def push_row(update, step, flags):
-    """Returns the columns PUSH as one float64 tensor: to fetch one costs less than to fetch nine.
+    """Returns a Push, each column a float64 tensor.
 
     Of an update, pulled and pushed are lists of vectors, version and ticket the counts of updates
     at the pull and before the push, and push is the op that pushes.
@@ -622,9 +633,18 @@ def push_row(update, step, flags):
     pulled, ready, pushed = times
     local_steps = getattr(update, "local_steps", getattr(flags, "local_steps", 1))
     size = sum(tf.size(t, out_type=tf.int64) * t.dtype.size for t in update.pulled + update.pushed)
-    row = [pushed, pulled, ticket + 1, local_steps, local_steps * flags.batch_size, update.loss]
-    row += [ticket - update.version, size, pushed - ready]
-    return tf.stack([tf.cast(column, "float64") for column in row])
+    row = Push(
+        push_time=pushed,
+        pull_time=pulled,
+        global_step=ticket + 1,
+        local_steps=local_steps,
+        examples=local_steps * flags.batch_size,
+        loss=update.loss,
+        staleness=ticket - update.version,
+        bytes=size,
+        wait_seconds=pushed - ready,
+    )
+    return Push(*[tf.cast(column, "float64") for column in row])
 
 
 class Metrics:
@@ -669,13 +689,15 @@ class Metrics:
 
     def push(self, row):
         """Writes a line for one update, the columns PUSH. Raises if the loss is not finite."""
-        print("%.6f,%.6f,%d,%d,%d,%.6g,%d,%d,%.6f" % tuple(row) + "," * len(TEST), file=self.file)
-        self.step = int(row[2])
-        if not np.isfinite(row[5]):
-            raise FloatingPointError(f"loss is {row[5]} at update {self.step}")
-        if self.is_chief and row[0] > self.shown + 1:
-            self.shown = row[0]
-            words = f"   loss {row[5]:.4g}   staleness {row[6]:.0f}"
+        numbers = [f"{number:.16g}" for number in row]  # of seconds since 1970, microseconds
+        print(*numbers, *[""] * len(TEST), sep=",", file=self.file)
+        row = Push(*row)
+        self.step = int(row.global_step)
+        if not np.isfinite(row.loss):
+            raise FloatingPointError(f"loss is {row.loss} at update {self.step}")
+        if self.is_chief and row.push_time > self.shown + 1:
+            self.shown = row.push_time
+            words = f"   loss {row.loss:.4g}   staleness {row.staleness:.0f}"
             print(f"update {self.step} of {self.flags.steps}{words}", flush=True)
 
     def test(self, began, step, *means):

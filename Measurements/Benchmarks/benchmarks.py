@@ -43,11 +43,11 @@ TIMED = [
         "            metrics.began = time.monotonic()\n            saved = int(pulled[1])",
     ),
     (
-        '        if metrics.is_chief:\n            wait_for_others("done"',
+        '        if metrics.is_chief:\n            wait_until(lambda: ps.report("done")',
         "        rate = flags.steps / (time.monotonic() - metrics.began)\n"
         "        with open(f'{metrics.folder}/rate.json', 'w') as file:\n"
         "            json.dump(rate, file)\n"
-        '        if metrics.is_chief:\n            wait_for_others("done"',
+        '        if metrics.is_chief:\n            wait_until(lambda: ps.report("done")',
     ),
 ]
 UNOBSERVED = [
@@ -60,7 +60,7 @@ UNOBSERVED = [
     ("if metrics.is_chief and metrics.step >=", "if False and metrics.step >="),  # no test
 ]
 CLOSURES_UNOBSERVED = [  # the same of Parameter-Server-Strategy, from the end of the first closure
-    ("written.append(push_row(update, step, flags))", "written.append(update.push)"),
+    ("written.append(tf.stack(push_row(update, step, flags)))", "written.append(update.push)"),
     (
         'tf.pad(tf.stack(written), [[0, 0], [0, 1]], constant_values=tf.cast(rank, "float64"))',
         "None",

@@ -30,7 +30,7 @@ MISTAKES = {
     "losses": {"the loss of the first step": [("return t + 1, loss,", "return t + 1, _ + loss,")]},
     "staleness": {
         "it counts the worker's own push": [
-            ("reply.ticket - version, reply.bytes", "reply.ticket + 1 - version, reply.bytes")
+            ("staleness=reply.ticket - version", "staleness=reply.ticket + 1 - version")
         ],
     },
 }

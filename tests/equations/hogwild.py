@@ -36,7 +36,7 @@ MISTAKES = {
     },
     "staleness": {
         "it counts the worker's own push": [
-            ("reply.ticket - version, reply.bytes", "reply.ticket + 1 - version, reply.bytes")
+            ("staleness=reply.ticket - version", "staleness=reply.ticket + 1 - version")
         ],
         "the ps reads the version before the push of another is in": [
             ("version = step.read()  #", "version = step.read() * 0  #")

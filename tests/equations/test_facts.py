@@ -76,7 +76,8 @@ class Rows:
                 self.step = made.tf.train.get_global_step()
                 flags = interleaved.loaded(script, text, self.flags)[1]
                 with made.tf.device(f"/job:worker/task:{k}"):
-                    self.rows.append(made.script.push_row(made.update, self.step, flags))
+                    row = made.script.push_row(made.update, self.step, flags)
+                    self.rows.append(made.tf.stack(row))
         self.workers[0].session.run(self.workers[0].start[0])
         for made in self.workers:
             made.session.run(made.start[1])
@@ -404,12 +405,15 @@ ROWS = {
         "8 bytes a number": [("* t.dtype.size", "* 8")],
     },
     (SESSIONS, "wait_seconds"): {
-        "it begins at the pull": [("pushed - ready]", "pushed - pulled]")],
+        "it begins at the pull": [("=pushed - ready", "=pushed - pulled")],
         "ready and pushed are swapped": [(TIMES, TIMES.replace("ready, pushed", "pushed, ready"))],
-        "it is the gradient's time": [("pushed - ready]", "ready - pulled]")],
+        "it is the gradient's time": [("=pushed - ready", "=ready - pulled")],
     },
     (SESSIONS, "(times|pull_time)"): {
-        "pull and push are swapped": [("[pushed, pulled, ", "[pulled, pushed, ")]
+        "pull and push are swapped": [
+            ("push_time=pushed", "push_time=pulled"),
+            ("pull_time=pulled", "pull_time=pushed"),
+        ]
     },
 }
 FACTS = {

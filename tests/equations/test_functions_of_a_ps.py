@@ -712,8 +712,8 @@ ROWS = {
         "those of the first ps": [("for v in crossed]", "for v in crossed[:: len(parts)]]")],
     },
     ("wait_seconds",): {
-        "it begins at the pull": [("reply.arrived - reply.ready]", "reply.arrived - pull_time]")],
-        "it is the gradient's time": [("reply.arrived - reply.ready]", "reply.ready - pull_time]")],
+        "it begins at the pull": [("reply.arrived - reply.ready", "reply.arrived - pull_time")],
+        "it is the gradient's time": [("reply.arrived - reply.ready", "reply.ready - pull_time")],
         "it begins before the gradient": [
             (
                 "        with tf.control_dependencies(sum(sent, [])):\n            ready",
@@ -723,24 +723,25 @@ ROWS = {
     },
     ("times",): {
         "pull and push are swapped": [
-            ("[reply.arrived, pull_time, ", "[pull_time, reply.arrived, ")
+            ("push_time=reply.arrived", "push_time=pull_time"),
+            ("pull_time=pull_time", "pull_time=reply.arrived"),
         ]
     },
-    ("examples",): {"one": [("local_steps * flags.batch_size]", "local_steps]")]},
+    ("examples",): {"one": [("examples=local_steps * flags.batch_size", "examples=local_steps")]},
 }
 
 
-WORK = "local_steps, local_steps * flags.batch_size]"
+WORK = "examples=local_steps * flags.batch_size"
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
     "fails, changes",
     [
-        ("examples", [(WORK, "local_steps, flags.batch_size]")]),
-        ("examples", [(WORK, "local_steps, local_steps**2 * flags.batch_size]")]),
-        ("local_steps", [(WORK, "1, local_steps * flags.batch_size]")]),
-        ("bytes", [("reply.bytes, reply.arrived", "local_steps * reply.bytes, reply.arrived")]),
+        ("examples", [(WORK, "examples=flags.batch_size")]),
+        ("examples", [(WORK, "examples=local_steps**2 * flags.batch_size")]),
+        ("local_steps", [("local_steps=local_steps,", "local_steps=1,")]),
+        ("bytes", [("bytes=reply.bytes", "bytes=local_steps * reply.bytes")]),
     ],
 )
 def test_a_mistake_about_local_steps_is_caught(fails, changes):

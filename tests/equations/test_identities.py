@@ -596,7 +596,7 @@ def check_the_idle(changes=()):
     with workers(BOUNDED, 3, all_ones, [0.0], text, **flags) as group:
         one, two, paused = group
         for worker in group:  # all are known before any has pushed
-            worker.ps.ask_first("lead")
+            worker.script.ask_first(worker.ps, "lead")
         for _ in range(3):
             time.sleep(0.4 * limit)
             for worker in group:
@@ -653,7 +653,7 @@ CORE_BOUNDS = {
 BOUNDS = {
     (check_one, "pulled"): {
         "the push waits, not the pull": [
-            ("    start = [ps.ask_first", "    pulled = ps.pull()\n    start = [ps.ask_first"),
+            ("    start = [ask_first", "    pulled = ps.pull()\n    start = [ask_first"),
             (PULLED, ""),
         ],
         "the clock moves before the push": [

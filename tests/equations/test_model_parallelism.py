@@ -59,7 +59,7 @@ class Model:
             self.step, w, state, update, test = script.build(parts, data, places, flags)
             self.w, self.state = sum(w, []), sum(state, [])
             self.update, self.test = update(), test()
-            self.row = script.push_row(self.update, self.step, flags)
+            self.row = tf.stack(script.push_row(self.update, self.step, flags))
             start = tf.global_variables_initializer()
         target = interleaved.servers()[0]["worker", 0].target if servers else ""
         config = tf.ConfigProto(device_count={"CPU": len(places)})

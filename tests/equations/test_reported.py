@@ -414,7 +414,7 @@ RESTORE = "            saver.restore(session, checkpoint)\n"
 STEP_ALONE = """            session.run(tf.global_variables_initializer())
             tf.train.get_global_step().load(int(checkpoint.split('-')[-1]), session)
 """
-COUNT = "local_steps, local_steps * flags.batch_size]"
+COUNT = "examples=local_steps * flags.batch_size"
 RESTORED = "    for v, value in zip(variables, values):\n"
 FIRST_PARTS = 'shape_and_slices=[s and f"{s.split()[0]} 0,{v.shape[0]}" for _, s, v in saved],\n'
 # (the check, its example, the comparison that fails): {the mistake: [(text, what replaces it)]}
@@ -446,7 +446,7 @@ MISTAKES = {
         "each ps restores the first part": [("shape_and_slices=slices,\n", FIRST_PARTS)],
     },
     (check_losses, HOGWILD, "losses"): {
-        "a loss of something else": [("row += [loss,", "row += [0.9 * loss,")]
+        "a loss of something else": [("loss=loss", "loss=0.9 * loss")]
     },
     (check_seeds, HOGWILD, "parameters"): {
         "a seed that changes nothing": [("set_random_seed(flags.seed)", "set_random_seed(0)")]
@@ -486,10 +486,10 @@ MISTAKES = {
         "taken at the pull": [(TICKET.replace("[%s]", "delta"), TICKET.replace("[%s]", "w_k"))]
     },
     (check_losses, SESSIONS, "losses"): {
-        "a loss of something else": [("update.loss]", "0.9 * update.loss]")]
+        "a loss of something else": [("loss=update.loss", "loss=0.9 * update.loss")]
     },
     (check_examples, "DOWNPOUR-Easy", "examples"): {
-        "one local step counts": [(COUNT, "local_steps, flags.batch_size]")]
+        "one local step counts": [(COUNT, "examples=flags.batch_size")]
     },
     (check_examples, LOCAL_SGD, "examples"): {
         "T local steps count, also where one is made": [
@@ -497,7 +497,7 @@ MISTAKES = {
         ]
     },
     (check_examples, "Multiple-GPUs-Single-Machine", "examples"): {
-        "one tower counts": [("[1, 1, 1, 1, n, 1, 1, 0, 1]", "[1, 1, 1, 1, 1, 1, 1, 0, 1]")]
+        "one tower counts": [("examples=n * row.examples", "examples=row.examples")]
     },
     (check_seeds, SESSIONS, "parameters"): {
         "a seed that changes nothing": [("set_random_seed(flags.seed)", "set_random_seed(0)")]

@@ -98,7 +98,7 @@ def test_a_row_says_what_a_worker_has_done(script, form, n):
 
 RING, COMPRESSED = FORMS
 COUNT = "        return self.ring.sent + self.ring.received - before\n"
-ROW = "local_steps * flags.batch_size, update.loss]"
+ROW = "examples=local_steps * flags.batch_size"
 MISTAKES = {
     (RING, "bytes"): {
         "what comes is not in it": [
@@ -109,7 +109,7 @@ MISTAKES = {
             (COUNT, "        return 4 * (self.ring.n - 1) * part.nbytes // self.ring.n\n")
         ],
     },
-    (RING, "examples"): {"those of all workers": [(ROW, "3 * " + ROW)]},
+    (RING, "examples"): {"those of all workers": [(ROW, ROW.replace("=", "=3 * "))]},
     (RING, "loss"): {
         "the loss of rank 0's rows": [("flags.seed * 65536 + rank", "flags.seed * 65536 + 0")]
     },
