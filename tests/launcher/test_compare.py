@@ -1,6 +1,6 @@
 """What Compare searches, cuts, counts, judges and shows, on runs made by hand with known answers.
 
-Nothing trains here. As in test_measurements.py, a mistake can be put into a copy of a script.
+Nothing trains here.
 """
 
 import io
@@ -17,21 +17,16 @@ import support
 from rich.console import Console
 from test_measurements import (
     MEASUREMENTS,
-    both_tests,
     cells,
     check_rows,
-    checks,
     figures,
     load,
     points,
-    same,
 )
 
 FOLDER = "Measurements/Compare/"
 SEARCH, ONE_RUN, REPORT = (FOLDER + name for name in ("search.py", "one_run.py", "report.py"))
 VERDICT, TABLES, DRAWING = (FOLDER + name for name in ("verdict.py", "tables.py", "drawing.py"))
-CHECKS, check = checks()
-MISTAKES = {}  # as in test_measurements.py
 EQUAL, DIFFERENT = "8 workers, CV 0.1", "8 workers, CV 1"
 ONE = "Non-Distributed-Setup"
 
@@ -61,9 +56,12 @@ def searched(module, knobs, outcome, sums=False):
     return tries
 
 
-@check
-def check_the_search(load, tmp_path):
-    """To the best of all settings, from afar, however few seeds are lucky, and never to an edge."""
+def test_the_search():
+    """To the best of all settings, from afar, however few seeds are lucky, and never to an edge.
+
+    Catches: a search that stops at an edge, tells of no edge, follows the luckiest seed or the
+    greatest loss, skips its second stage, or keeps the rate of a mean for a sum.
+    """
     module = load(SEARCH)
     lr, T = module.rate("learning-rate", 3), module.ladder("local-steps", (1, 3, 10, 30, 100), 10)
 
@@ -77,69 +75,38 @@ def check_the_search(load, tmp_path):
     for best in (-3, 2, 4, 9):
         for never in (False, True):
             tries = searched(module, [lr], bowl((best,), never))
-            same("chosen", module.chosen(tries), (best,))
-            same("edge", module.at_the_edge(tries, [lr]), False)
+            assert module.chosen(tries) == (best,)
+            assert not module.at_the_edge(tries, [lr])
             if best:
-                same("edge", module.at_the_edge(tries[:3], [lr]), True)
+                assert module.at_the_edge(tries[:3], [lr])
     for best in ((3, 0), (-1, 2), (6, 4)):
-        same("chosen", module.chosen(searched(module, [lr, T], bowl(best))), best)
+        assert module.chosen(searched(module, [lr, T], bowl(best))) == best
     # Above a rate all diverge, also where the search begins.
     steep = searched(module, [lr], lambda point, _: (None, None if point[0] > -4 else -point[0]))
-    same("chosen", module.chosen(steep), (-4,))
+    assert module.chosen(steep) == (-4,)
     # Seed 0 is lucky at one rate, where the two others are late.
     lucky = {3: (1.0, 4.0, 4.0), 2: (2.0,) * 3, 4: (4.5,) * 3, 1: (2.5,) * 3}
     tries = searched(module, [lr], lambda point, seed: (lucky.get(point[0], (5.0,) * 3)[seed], 1))
-    same("chosen", module.chosen(tries), (2,))
+    assert module.chosen(tries) == (2,)
     # Nothing is any good: an end without a choice.
-    same("none", module.chosen(searched(module, [lr], lambda *_: (None, None))), None)
+    assert module.chosen(searched(module, [lr], lambda *_: (None, None))) is None
     # A late try is worse than a best that is sooner than that, and unknown beside a later one.
     late = tried((6,), 0, 1, 2.0, 1, limit=1.3)
-    same("known", [module.is_known(late, seconds) for seconds in (1.0, 1.5)], [True, False])
+    assert [module.is_known(late, seconds) for seconds in (1.0, 1.5)] == [True, False]
     # A sum of three times as many gradients is as long at a third of the rate.
-    same("moved", module.moved((3, 1), [lr, T], 1, 1, sums=True), (0, 2))
-    same("moved", module.moved((3, 1), [lr, T], 1, 1), (3, 2))
-    same("moved", module.moved((3, 4), [lr, T], 1, 1), None)
-    same("value", [module.value(lr, step) for step in (0, 1, 2, -2)], [0.1, 0.141, 0.2, 0.05])
+    assert module.moved((3, 1), [lr, T], 1, 1, sums=True) == (0, 2)
+    assert module.moved((3, 1), [lr, T], 1, 1) == (3, 2)
+    assert module.moved((3, 4), [lr, T], 1, 1) is None
+    assert [module.value(lr, step) for step in (0, 1, 2, -2)] == pytest.approx(
+        [0.1, 0.141, 0.2, 0.05]
+    )
 
 
-MISTAKES["the_search", "(chosen|edge|none|known|moved|value|search)", SEARCH] = {
-    "an edge is an end": [
-        ("        if point not in found:\n", "        if point not in found and point > best:\n"),
-        (
-            "    for point in neighbours(best, knobs, False, sums):\n",
-            "    for point in filter(min(have).__le__, neighbours(best, knobs, False, sums)):\n",
-        ),
-    ],
-    "no edge is told": [
-        (
-            "        first_stage(tries, knobs, sums) or second_stage(tries, knobs, sums)\n    )",
-            "        0\n    )",
-        )
-    ],
-    "the luckiest seed": [
-        (
-            "    seconds = statistics.median(each[0] for each in scores)\n",
-            "    seconds = min(each[0] for each in scores)\n",
-        )
-    ],
-    "the first stage decides": [
-        (
-            "    return first_stage(tries, knobs, sums) or second_stage(tries, knobs, sums)\n\n\n"
-            "def chosen",
-            "    return first_stage(tries, knobs, sums)\n\n\ndef chosen",
-        )
-    ],
-    "the greatest loss": [
-        ('    return math.inf, tried["loss"]\n', '    return math.inf, -tried["loss"]\n')
-    ],
-    "a late try is known": [('or tried["at"] >= seconds', 'or tried["at"] >= 0')],
-    "sums at the same rate": [("        after[0] -= round(", "        after[0] -= 0 * round(")],
-}
+def test_the_budget():
+    """No search has more than 40 runs, whatever it tunes; three seeds meet the best.
 
-
-@check
-def check_the_budget(load, tmp_path):
-    """No search has more than 40 runs, whatever it tunes; three seeds meet the best."""
+    Catches: a search without an end, and a setting that one seed has chosen.
+    """
     module = load(SEARCH)
     knobs = [module.rate("learning-rate", 3), module.rate("server-lr", 0)]
     knobs.append(module.ladder("local-steps", (1, 3, 10, 30), 10))
@@ -149,19 +116,13 @@ def check_the_budget(load, tmp_path):
         return None, 1 + random.rand() / 9 + sum(abs(step - 30) for step in point[:2]) / 30
 
     tries = searched(module, knobs, noisy)
-    same("budget", len(tries), 40)
-    same("edge", module.at_the_edge(tries, knobs), True)
+    assert len(tries) == 40
+    assert module.at_the_edge(tries, knobs)
     quiet = searched(module, knobs, lambda point, seed: (2 + abs(point[0] - 3) + point[1] ** 2, 1))
-    same("budget", len(quiet) < 40, True)
+    assert len(quiet) < 40
     best = module.chosen(quiet)
     seeds = {each["seed"] for each in quiet if tuple(each["point"]) == best}
-    same("seeds", seeds, {0, 1, 2})
-
-
-MISTAKES["the_budget", "(budget|seeds|search)", SEARCH] = {
-    "a search without an end": [("    if not knobs or len(tries) >= MOST:", "    if not knobs:")],
-    "one seed chooses": [("SEEDS = 3  #", "SEEDS = 1  #")],
-}
+    assert seeds == {0, 1, 2}
 
 
 # A run -------------------------------------------------------------------------------------------
@@ -169,7 +130,7 @@ MISTAKES["the_budget", "(budget|seeds|search)", SEARCH] = {
 TESTS = ["test_loss", "test_accuracy", "test_own", "test_training"]
 
 
-def run_by_hand(load, directory):
+def run_by_hand(directory):
     """Two workers; a test from 112 to 113 delays worker 0, which tests; another begins at 116."""
 
     def push(time, step, staleness, pull):
@@ -196,48 +157,38 @@ def start_of(module, waits=False, **more):
     return module.Start(**{**known, **more})
 
 
-@check
-def check_the_cut(load, tmp_path):
+def test_the_cut(tmp_path):
     """A run counts for its seconds only; they leave out a test for which all wait.
 
     Both workers train from 109 on, with 1 update of the one that counts; 23 come in the 7 s after.
+
+    Catches: tests or pushes behind the end, seconds of a test for which all wait, and seconds
+    or staleness of the start.
     """
-    module, run = load(ONE_RUN), run_by_hand(load, tmp_path)
+    module, run = load(ONE_RUN), run_by_hand(tmp_path)
     for waits, pause in ((False, 0), (True, 1)):  # from 112 to its end, 113
         rate = 23 / (7 - pause)
         end = module.End(None, ("accuracy", 0.97), False, None, None)
         found = module.numbers(run, start_of(module, waits), end)
-        same("rate", found["updates_per_second"], rate)
+        assert found["updates_per_second"] == pytest.approx(rate)
         at = [round(3 + 1 / rate, 3), round(7 - pause + 1 / rate, 3)]
-        same("seconds", found["evaluations"]["seconds"], at)
-        same("reached", found["reached"], at[1])
-        same("sums", [found["examples"], found["bytes"], found["updates"]], [288, 7200, 24])
-        same("loss", [found["test_loss"], found["training_loss"]], [0.3, 0.1])
-        same("examples", found["evaluations"]["examples"], [192, 288])
+        assert found["evaluations"]["seconds"] == pytest.approx(at)
+        assert found["reached"] == pytest.approx(at[1])
+        assert [found["examples"], found["bytes"], found["updates"]] == [288, 7200, 24]
+        assert [found["test_loss"], found["training_loss"]] == pytest.approx([0.3, 0.1])
+        assert found["evaluations"]["examples"] == [192, 288]
         found = module.numbers(run, start_of(module, waits), end._replace(seconds=5))
-        same("seconds", found["evaluations"]["seconds"], at[:1] if not waits else at[:1])
-        same("reached", found["reached"], None)
-        same("loss", [found["test_loss"], found["training_loss"]], [0.4, 0.2])
-        same("sums", found["examples"], 32 * (7 if waits else 6))  # until 114.7, or 113.7
+        assert found["evaluations"]["seconds"] == pytest.approx(at[:1] if not waits else at[:1])
+        assert found["reached"] is None
+        assert [found["test_loss"], found["training_loss"]] == pytest.approx([0.4, 0.2])
+        assert found["examples"] == 32 * (7 if waits else 6)  # until 114.7, or 113.7
     found = module.numbers(run, start_of(module), end._replace(seconds=5))
-    same("staleness", [found["staleness_mean"], found["histogram"]], [1, [1, 2, 1]])
-    same("cv", [found["cv"], found["gradient_seconds"]], [round(0.0866 / 0.15, 3), 0.15])
+    assert [found["staleness_mean"], found["histogram"]] == [1, [1, 2, 1]]
+    assert [found["cv"], found["gradient_seconds"]] == pytest.approx(
+        [round(0.0866 / 0.15, 3), 0.15]
+    )
     chief = start_of(module, jobs={"worker": 2, "ps": 1, "chief": 1})
-    same("cv", module.numbers(run, chief, end)["cv"], None)
-
-
-MISTAKES["the_cut", "(rate|seconds|reached|sums|loss|examples|staleness|cv)", ONE_RUN] = {
-    "tests behind the end": [("if seconds > limit or not np", "if not np")],
-    "pushes behind the end": [
-        ('if clock(push["push_time"]) <= limit] or pushes[:1]', "] or pushes[:1]")
-    ],
-    "a test that all wait for": [("for test in tests if waits]", "for test in tests if False]")],
-    "the start": [("        return updates(min(now, settled)) / (rate or 1) +", "        return")],
-    "the training rows": [
-        ('short(test.get("test_own", test["test_loss"]))', 'short(test["test_loss"])')
-    ],
-    "staleness of the start": [('if push["push_time"] > settled]\n    steady', "]\n    steady")],
-}
+    assert module.numbers(run, chief, end)["cv"] is None
 
 
 class Rows:
@@ -261,46 +212,30 @@ class Rows:
         return None
 
 
-@check
-def check_the_early_end(load, tmp_path):
-    """A try ends at the target, when it is late, or hopeless in the second half; no other run."""
+def test_the_early_end():
+    """A try ends at the target, when it is late, or hopeless in the second half; no other run.
+
+    Catches: a reported run that ends at its target, a run called late although it has arrived,
+    and one called hopeless too soon.
+    """
     module = load(ONE_RUN)
     curve = [[0, 6], [2.0, 0.2]]  # of the best so far: 0.8 after 4 s
 
     def why(tests, target=("accuracy", 0.97), tuning=True, limit=None, curve=None):
         return Rows(module, module.End(6, target, tuning, limit, curve)).ended(*tests)
 
-    same("reached", why([(1, 0.9, 1), (2, 0.97, 1)]), "reached")
-    same("reached", why([(1, 0.9, 1), (2, 0.97, 1)], tuning=False), None)
-    same("loss", why([(1, 0.99, 1), (2, 0.9, 0.5)], target=("loss", 0.5)), "reached")
-    same("loss", why([(1, 0.99, 1), (2, 0.9, 0.5)], target=("loss", None)), None)
-    same("late", [why([(t, 0.9, 1)], limit=3) for t in (2.9, 3.1)], [None, "late"])
-    same("late", why([(3.1, 0.97, 1)], limit=3), "reached")
+    assert why([(1, 0.9, 1), (2, 0.97, 1)]) == "reached"
+    assert why([(1, 0.9, 1), (2, 0.97, 1)], tuning=False) is None
+    assert why([(1, 0.99, 1), (2, 0.9, 0.5)], target=("loss", 0.5)) == "reached"
+    assert why([(1, 0.99, 1), (2, 0.9, 0.5)], target=("loss", None)) is None
+    assert [why([(t, 0.9, 1)], limit=3) for t in (2.9, 3.1)] == [None, "late"]
+    assert why([(3.1, 0.97, 1)], limit=3) == "reached"
     for at, loss, due in ((4, 1.5, None), (4, 1.7, "hopeless"), (2, 9.0, None)):
-        same("hopeless", why([(at, 0.5, loss)], curve=curve), due)
-    same("cut", [why([(t, 0.5, 1)], tuning=False) for t in (6.1, 6.2)], [None, "time"])
+        assert why([(at, 0.5, loss)], curve=curve) == due
+    assert [why([(t, 0.5, 1)], tuning=False) for t in (6.1, 6.2)] == [None, "time"]
     for at, due in ((7.1, None), (7.2, "time")):  # behind two tests for which all wait
         rows = Rows(module, module.End(6, ("accuracy", 0.97), False, None, None), waits=True)
-        same("cut", rows.ended((1, 0.5, 1), (2, 0.5, 1), (at, 0.5, 1)), due)
-
-
-MISTAKES["the_early_end", "(reached|loss|late|hopeless|cut)", ONE_RUN] = {
-    "reported runs end at the target": [("        if not end.tuning:\n", "        if False:\n")],
-    "late before the target is looked at": [
-        (
-            "        what, target = end.target\n",
-            "        what, target = end.target\n"
-            "        if end.limit is not None and self.seconds > end.limit:\n"
-            "            raise Enough(search.LATE)\n",
-        )
-    ],
-    "hopeless from the start": [("self.seconds > HOPELESS_FROM * end.seconds", "True")],
-    "any higher loss": [
-        ("HOPELESS_FROM, HOPELESS = 1 / 2, 2 ", "HOPELESS_FROM, HOPELESS = 1 / 2, 1 ")
-    ],
-    "no cut": [("if self.end.seconds and self.seconds", "if False and self.seconds")],
-    "tests for which all wait": [("if self.start.waits else 0", "if False else 0")],
-}
+        assert rows.ended((1, 0.5, 1), (2, 0.5, 1), (at, 0.5, 1)) == due
 
 
 # What is kept, and judged ------------------------------------------------------------------------
@@ -332,43 +267,31 @@ def arrives(number, of=6):
     return [0.98 if test >= number else 0.9 for test in range(1, of + 1)]
 
 
-@check
-def check_what_is_kept(load, tmp_path):
+def test_what_is_kept():
     """A failure has found nothing, even if it was at the target; the first look is marked.
 
     Six seconds have a look every 0.2 s, of which three count; a single good test is no arrival.
+
+    Catches: a diverged run that counts, a single lucky test, and examples or megabytes up to
+    another test.
     """
     kept = load(REPORT).kept
     target = ("accuracy", 0.97)
     found = kept(run_of(arrives(3)), target, 6)
-    same("run", [found["reached"], found["first"], found["loss"]], [3.4, False, 0.02])
-    same("run", [found["examples_to"], found["megabytes_to"], found["megabytes"]], [300, 6, 10])
+    assert [found["reached"], found["first"], found["loss"]] == pytest.approx([3.4, False, 0.02])
+    assert [found["examples_to"], found["megabytes_to"], found["megabytes"]] == [300, 6, 10]
     found = kept(run_of(arrives(1)), target, 6)
-    same("first", [found["reached"], found["first"]], [1.4, True])
-    same("run", kept(lucky([20, 30, 31, 32, 33]), target, 8)["reached"], 6.933)
-    same("run", kept(run_of(arrives(3)), target)["reached"], 3.4)
+    assert [found["reached"], found["first"]] == pytest.approx([1.4, True])
+    assert kept(lucky([20, 30, 31, 32, 33]), target, 8)["reached"] == pytest.approx(6.933)
+    assert kept(run_of(arrives(3)), target)["reached"] == pytest.approx(3.4)
     found = kept(run_of(arrives(9)), target)
-    same("never", [found["reached"], found["first"], found["examples_to"]], [None, False, None])
+    assert [found["reached"], found["first"], found["examples_to"]] == [None, False, None]
     for run in (BROKEN, run_of(arrives(2), ended="diverged"), {**BROKEN, "ended": "diverged"}):
-        same("failed", "reached" in kept(run, target), False)
-    same("failed", kept(BROKEN, target)["failed"], "no port")
+        assert "reached" not in kept(run, target)
+    assert kept(BROKEN, target)["failed"] == "no port"
     untested = {"ended": "time", "seed": 1, "evaluations": None}
-    same("failed", "failed" in kept(untested, target), True)
-    same("loss", kept(run_of([0.5, 0.7, 0.9]), ("loss", 0.35))["reached"], 2.2)
-
-
-MISTAKES["what_is_kept", "(run|first|never|failed|loss)", REPORT] = {
-    "a diverged run counts": [
-        ('run["ended"] in (search.FAILED, search.DIVERGED)', 'run["ended"] == search.FAILED')
-    ],
-    "the first look unmarked": [("test, place == 0", "test, place == -1")],
-    "one lucky test": [("LOOKS, LAST = 30, 3", "LOOKS, LAST = 30, 1")],
-    "a look at each test": [("LOOKS, LAST = 30, 3", "LOOKS, LAST = 40, 3")],
-    "the test before": [('"right") - 1', '"right") - 2')],
-    "all examples": [
-        ('else rows["examples"][place]', 'else rows["examples"][-1]'),
-    ],
-}
+    assert "failed" in kept(untested, target)
+    assert kept(run_of([0.5, 0.7, 0.9]), ("loss", 0.35))["reached"] == pytest.approx(2.2)
 
 
 def measured(runs, tries=(), **more):
@@ -389,9 +312,12 @@ def five(numbers, first=100):
     return [run_of(arrives(number), first + i) for i, number in enumerate(numbers)]
 
 
-@check
-def check_which_rows_are_reported(load, tmp_path):
-    """Each whole row, in the order of the page, whichever are missing; a loss of one process."""
+def test_which_rows_are_reported():
+    """Each whole row, in the order of the page, whichever are missing; a loss of one process.
+
+    Catches: rows in the order of measuring, a row with some of its seeds, and one target for
+    all tasks.
+    """
     module = load("Compare")
     flags = types.SimpleNamespace(seeds=5, tasks=module.TASKS, problem=None)
     good = [tried((3,), seed, 2, 2.0, 0.1) for seed in range(3)]
@@ -408,35 +334,24 @@ def check_which_rows_are_reported(load, tmp_path):
     }
     results = module.results_of(cases, flags)
     rows = [f"{EQUAL}: {name}" for name in ("HogWild", "Ring-AllReduce", "SAGN")]
-    same("rows", list(results), [*rows, f"GPT: {ONE}", "GPT: HogWild"])
-    same("none", [results[rows[2]][key] for key in ("setting", "runs")], [None, []])
-    same("failed", "failed" in results[rows[0]]["runs"][-1], True)
+    assert list(results) == [*rows, f"GPT: {ONE}", "GPT: HogWild"]
+    assert [results[rows[2]][key] for key in ("setting", "runs")] == [None, []]
+    assert "failed" in results[rows[0]]["runs"][-1]
     # Three of five runs of one process end; of these the middle one of five is the worst.
-    same("target", results["GPT: HogWild"]["target"], ["loss", 0.4])
-    same("target", results["GPT: HogWild"]["runs"][0]["reached"], 2.2)
-    same("tries", results[rows[0]]["tries"][0], ["--x (3,)", 0, 2.0, 0.1, "reached"])
+    assert results["GPT: HogWild"]["target"] == ["loss", 0.4]
+    assert results["GPT: HogWild"]["runs"][0]["reached"] == pytest.approx(2.2)
+    assert results[rows[0]]["tries"][0] == ["--x (3,)", 0, 2.0, 0.1, "reached"]
     names = [f"{EQUAL}: b", f"{DIFFERENT}: HogWild", f"{EQUAL}: HogWild", f"{EQUAL}: {ONE}"]
     due = [f"{EQUAL}: {ONE}", f"{EQUAL}: HogWild", f"{DIFFERENT}: HogWild", f"{EQUAL}: b"]
-    same("order", module.in_order(names, module.TASKS), due)
+    assert module.in_order(names, module.TASKS) == due
 
 
-MISTAKES["which_rows_are_reported", "(rows|none|failed|target|tries|order)", "Compare"] = {
-    "in the order of measuring": [
-        ("    cases = {name: cases[name] for name in in_order(cases, flags.tasks)}\n", "")
-    ],
-    "half a row": [("report.results_of(cases, flags.seeds,", "report.results_of(cases, 4,")],
-    "one target for all": [
-        (
-            "        if task in flags.tasks and not flags.tasks[task].problem:\n",
-            "        if True:\n",
-        )
-    ],
-}
+def test_what_another_sitting_measured(tmp_path):
+    """Its other tasks stay, its rows of a task that was measured anew go; digests likewise.
 
-
-@check
-def check_what_another_sitting_measured(load, tmp_path):
-    """Its other tasks stay, its rows of a task that was measured anew go; digests likewise."""
+    Catches: results that hold only the new rows, old rows of a task that is measured anew, and
+    digests of rows that are older or gone.
+    """
     module, old = load("Compare"), tmp_path / "old.json"
     module.report = load(REPORT)
     good = [tried((3,), seed, 2, 2.0, 0.1) for seed in range(3)]
@@ -454,33 +369,19 @@ def check_what_another_sitting_measured(load, tmp_path):
         module.leave(flags, old, tmp_path)
     results = json.loads((tmp_path / "results.json").read_text())
     names = [f"{EQUAL}: HogWild", f"{EQUAL}: ADAG", f"{DIFFERENT}: HogWild"]
-    same("rows", list(results), names)
-    same("reached", [results[name]["runs"][0]["reached"] for name in names], [3.4, 3.4, 4.4])
+    assert list(results) == names
+    assert [results[name]["runs"][0]["reached"] for name in names] == pytest.approx([3.4, 3.4, 4.4])
     digests = json.loads((tmp_path / "results_digests.json").read_text())
-    same("digests", [name for name, own in digests.items() if own == "old"], ["HogWild"])
-    same("digests", list(digests), ["ADAG", "HogWild"])
+    assert [name for name, own in digests.items() if own == "old"] == ["HogWild"]
+    assert list(digests) == ["ADAG", "HogWild"]
 
 
-MISTAKES["what_another_sitting_measured", "(rows|reached)", "Compare"] = {
-    "only what is new": [("results = before | new", "results = new")],
-    "rows of before in a new task": [
-        (
-            "before = report.other_tasks(json.loads(own.read_text()), new)",
-            "before = json.loads(own.read_text())",
-        )
-    ],
-}
-MISTAKES["what_another_sitting_measured", "digests", REPORT] = {
-    "today's digest for a script that was older": [("(old | new | stale)", "(old | new)")],
-    "the digest of a row that has gone": [
-        ("for name in folders if name in before}", "for name in before}")
-    ],
-}
+def test_the_target_of_tuning(tmp_path):
+    """What the best single process reaches; itself has no target, which its tries would move.
 
-
-@check
-def check_the_target_of_tuning(load, tmp_path):
-    """What the best single process reaches; itself has no target, which its tries would move."""
+    Catches: a target that its own tries move, the least of all tests for a mean of three, and
+    the last loss or that of one run.
+    """
     module = load("Compare")
     module.report = load(REPORT)
     flags = types.SimpleNamespace(seeds=2, tasks=module.TASKS)
@@ -492,33 +393,14 @@ def check_the_target_of_tuning(load, tmp_path):
     found = [
         measurement.target("GPT", name, True) for name in (ONE, f"{ONE}, 2 threads", "HogWild")
     ]
-    same("target", found, [("loss", None), ("loss", None), ("loss", 1.3)])
-    same("target", measurement.target("GPT", "HogWild", False), ("loss", None))
+    assert found == [("loss", None), ("loss", None), ("loss", 1.3)]
+    assert measurement.target("GPT", "HogWild", False) == ("loss", None)
     measurement.cases[f"GPT: {ONE}"]["runs"] = [run_of([0.1, 0.5, 0.2]), run_of([0.75, 0.5])]
-    same("target", measurement.target("GPT", "HogWild", False), ("loss", 0.375))
+    assert measurement.target("GPT", "HogWild", False) == ("loss", 0.375)
     measurement.cases[f"GPT: {ONE}"]["runs"] = [lucky([20])] * 2
     found = measurement.target("GPT", "HogWild", False)[1]
-    same("one look", found, pytest.approx(0.22 / 3))
-    same("target", measurement.target(EQUAL, ONE, True), ("accuracy", 0.97))
-
-
-MISTAKES["the_target_of_tuning", "one look", REPORT] = {
-    "the least of all tests": [
-        ("    return min(means,", '    return min(run["evaluations"]["loss"],')
-    ]
-}
-MISTAKES["the_target_of_tuning", "target", "Compare"] = {
-    "a target that its own tries move": [
-        (
-            "        for alone in ALONE if name not in ALONE else ():\n",
-            "        for alone in ALONE:\n",
-        )
-    ],
-    "the last loss": [
-        ('min(tried["curve"][1], default=math.inf) for', 'tried["curve"][1][-1] for'),
-    ],
-    "one run's loss": [("losses.append(statistics.median(least))", "losses.append(min(least))")],
-}
+    assert found == pytest.approx(0.22 / 3)
+    assert measurement.target(EQUAL, ONE, True) == ("accuracy", 0.97)
 
 
 def result(numbers, setting="--learning-rate 0.1", target=("accuracy", 0.97), **more):
@@ -558,85 +440,63 @@ def falling(seconds):
 SOON, LATER = [2.0, 2.1, 2.2, 2.3, 2.4], [3.0, 3.1, 3.2, 3.3, 3.4]
 
 
-@check
-def check_the_verdict(load, tmp_path):
-    """Sooner: every run of five, and further apart than HogWild from itself."""
+def test_the_verdict():
+    """Sooner: every run of five, and further apart than HogWild from itself.
+
+    Catches: a verdict by means, without the A/A row or with the least one, a one-sided p, and
+    runs that never arrive left out.
+    """
     module = load(VERDICT)
     p = module.probability
-    same("p", p(SOON, LATER), 2 / 252)
-    same("p", p([1, 2, 3, 4, 6], [5, 7, 8, 9, 10]), 4 / 252)
-    same("p", p([math.inf] * 5, [math.inf] * 5), 1)
-    same("p", p([1, 2, math.inf], [math.inf] * 3), 0.4)  # 8 of 20 splits have both of two, or none
-    same("p", p([1, 1, 1], [2, 2, 2]), 0.1)
+    assert p(SOON, LATER) == pytest.approx(2 / 252)
+    assert p([1, 2, 3, 4, 6], [5, 7, 8, 9, 10]) == pytest.approx(4 / 252)
+    assert p([math.inf] * 5, [math.inf] * 5) == 1
+    assert p([1, 2, math.inf], [math.inf] * 3) == pytest.approx(
+        0.4
+    )  # 8 of 20 splits have both of two, or none
+    assert p([1, 1, 1], [2, 2, 2]) == pytest.approx(0.1)
     results = in_task("t", A=result(SOON), AA=result([2.2] * 5), SAGN=result(LATER))
     results |= in_task("t", D=result([2.5, None, "x", None, "x"]), ADAG=result([2.9] + LATER[1:]))
 
     def said(one, other, known=results):
         return module.verdict(known, "t", one, other)
 
-    same("verdict", [said("HogWild", "SAGN"), said("SAGN", "HogWild")], [True, False])
-    same("never", [said("HogWild", "DiLoCo"), said("SAGN", "DiLoCo")], [True, None])
-    same("verdict", said("HogWild", "HogWild, A/A"), None)
+    assert [said("HogWild", "SAGN"), said("SAGN", "HogWild")] == [True, False]
+    assert [said("HogWild", "DiLoCo"), said("SAGN", "DiLoCo")] == [True, None]
+    assert said("HogWild", "HogWild, A/A") is None
     # A difference of 45%, where the A/A row differs by 50%, or one never arrives.
     far = {**results, "t: HogWild, A/A": result([3.3] * 5)}
-    same("A/A", said("HogWild", "SAGN", far), None)
-    same("A/A", said("HogWild", "SAGN", {**far, "t: HogWild, A/A": result([None] * 5)}), None)
+    assert said("HogWild", "SAGN", far) is None
+    assert said("HogWild", "SAGN", {**far, "t: HogWild, A/A": result([None] * 5)}) is None
     lost = {name: each for name, each in results.items() if "A/A" not in name}
-    same("A/A", said("HogWild", "SAGN", lost), None)
+    assert said("HogWild", "SAGN", lost) is None
     # Another task's A/A row stands in for a missing one; of several the greatest.
     other = {**lost, **in_task("u", A=result(SOON), AA=result([2.3] * 5))}
-    same("A/A", said("HogWild", "SAGN", other), True)
+    assert said("HogWild", "SAGN", other)
     other |= in_task("v", A=result(SOON), AA=result([3.4] * 5))
-    same("A/A", said("HogWild", "SAGN", other), None)
+    assert said("HogWild", "SAGN", other) is None
     # What the first mean of looks has found may have been there at once.
     early = {**results, **in_task("t", A=result([0.4] * 5), SAGN=result([0.5] * 5))}
     early["t: HogWild, A/A"] = early["t: HogWild"]
-    same("first", said("HogWild", "SAGN", early), None)
+    assert said("HogWild", "SAGN", early) is None
     # To a loss: three looks, each 0.2 s later, must have seen it.
     falls = in_task("t", A=falling([1.0, 1.2, 1.0, 1.0, 1.0]), SAGN=falling([2.0] * 5))
     falls["t: HogWild, A/A"] = falls["t: HogWild"]
-    same("loss", module.values(falls["t: HogWild"], 0.15), [1.6, 1.8, 1.6, 1.6, 1.6])
-    same("loss", module.values(result(["x"]), 0.15), [math.inf])
-    same("loss", module.verdict(falls, "t", "HogWild", "SAGN", 0.15), True)
-    same("loss", [said("HogWild", "SAGN", falls)], [None])
+    assert module.values(falls["t: HogWild"], 0.15) == pytest.approx([1.6, 1.8, 1.6, 1.6, 1.6])
+    assert module.values(result(["x"]), 0.15) == pytest.approx([math.inf])
+    assert module.verdict(falls, "t", "HogWild", "SAGN", 0.15)
+    assert [said("HogWild", "SAGN", falls)] == [None]
     apart = in_task("u", A=result(SOON), AA=result([5.0] * 5))
-    same("loss", module.verdict(falls | apart, "t", "HogWild", "SAGN", 0.15), None)
-    same("first", module.values(falling([0.2, 1.0]), 1.5, least=True), [0.0, 0.0])
+    assert module.verdict(falls | apart, "t", "HogWild", "SAGN", 0.15) is None
+    assert module.values(falling([0.2, 1.0]), 1.5, least=True) == pytest.approx([0.0, 0.0])
 
 
-MISTAKES["the_verdict", "(p|verdict|never|A/A|first|loss)", VERDICT] = {
-    "means decide": [
-        ("    return probability(ones, others) < LEVEL and share", "    return share")
-    ],
-    "without the A/A row": [(" and share(middle, later) > floor", "")],
-    "one-sided": [
-        (
-            "    return sum(each >= found - 1e-9 for each in apart) / len(apart)",
-            "    return sum(each >= found - 1e-9 for each in apart) / len(apart) / 2",
-        )
-    ],
-    "ties in the order of the list": [
-        (
-            "len(everything) - everything[::-1].index(value) + 1) / 2",
-            "everything.index(value) + 2) / 2",
-        )
-    ],
-    "what never arrives is left out": [
-        ("        value = math.inf if value is None else value\n", "        value = value or 0.0\n")
-    ],
-    "the target's seconds": [("isinstance(what, float)", "False")],
-    "no noise where losses are found at one look": [("if what in LAST.values() else SECONDS", "")],
-    "any loss at the first look": [(", first = report.arrival", ", _ = report.arrival")],
-    "the first test is a time": [
-        ("values(rows[plain(other)], what, least=True)", "values(rows[plain(other)], what)")
-    ],
-    "the least A/A row": [("max(found.values(), default=-1)", "min(found.values(), default=-1)")],
-}
+def test_the_marks():
+    """A mark is right if the results say what it says of these two rows, in this order.
 
-
-@check
-def check_the_marks(load, tmp_path):
-    """A mark is right if the results say what it says of these two rows, in this order."""
+    Catches: a mark that any result fulfils, the noise of seconds for losses, and a mark of
+    several rows that reads one.
+    """
     module = load(VERDICT)
     rows = {"A": result(SOON), "AA": result([2.2] * 5), "SAGN": result(LATER)}
     rows["D --local-steps 5"] = result([None] * 5)
@@ -648,32 +508,32 @@ def check_the_marks(load, tmp_path):
     marks = module.MARK.findall(text)
     due = [("sooner", "0.3, 0.2", "8 workers, CV 1", "HogWild", "SAGN")]
     due += [("not separable", "", "x", "a, b", "c"), ("less", "training loss", "x", "a", "b")]
-    same("marks", marks, due)
+    assert marks == due
 
     def fault(mark, one, other):
         return module.fault(results, mark, "", "8 workers, CV 1", one, other)
 
-    same("right", fault("sooner", "HogWild", "SAGN"), None)
-    same("right", fault("not separable", "HogWild", "HogWild, A/A"), None)
-    same("right", fault("sooner", "SAGN", "D local-steps 5"), None)
+    assert fault("sooner", "HogWild", "SAGN") is None
+    assert fault("not separable", "HogWild", "HogWild, A/A") is None
+    assert fault("sooner", "SAGN", "D local-steps 5") is None
     assert fault("sooner", "SAGN", "HogWild").endswith("HogWild is sooner than SAGN")
     assert fault("not separable", "SAGN", "HogWild").endswith("HogWild is sooner than SAGN")
     assert fault("sooner", "HogWild", "HogWild, A/A").endswith("are not separable")
-    same("right", fault("sooner", "HogWild", "SAGN; D local-steps 5"), None)
+    assert fault("sooner", "HogWild", "SAGN; D local-steps 5") is None
     several = fault("sooner", "HogWild", "SAGN; HogWild, A/A")
-    same("right", several, "8 workers, CV 1: HogWild and HogWild, A/A are not separable")
+    assert several == "8 workers, CV 1: HogWild and HogWild, A/A are not separable"
     assert "no row Ring" in fault("sooner", "HogWild", "SAGN; Ring-AllReduce")
     falls = {name: falling([3.0] * 5) for name in results}
     falls["8 workers, CV 1: HogWild"] = falls["8 workers, CV 1: HogWild, A/A"] = falling([1.0] * 5)
     pair = "8 workers, CV 1", "HogWild", "SAGN"
-    same("right", module.fault(falls, "sooner", "0.15", *pair), None)
+    assert module.fault(falls, "sooner", "0.15", *pair) is None
     assert "not separable" in module.fault(falls, "sooner", "0.15, 0.01", *pair)
     both = "8 workers, CV 1", "HogWild; SAGN", "D local-steps 5"
-    same("right", module.fault(results, "sooner", "", *both), None)
+    assert module.fault(results, "sooner", "", *both) is None
     both = "8 workers, CV 1", "HogWild; SAGN", "HogWild, A/A"
     several = module.fault(results, "not separable", "", *both)
-    same("right", several, "8 workers, CV 1: HogWild, A/A is sooner than SAGN")
-    same("right", module.fault(falls, "not separable", "", *pair), None)
+    assert several == "8 workers, CV 1: HogWild, A/A is sooner than SAGN"
+    assert module.fault(falls, "not separable", "", *pair) is None
     # At the end SAGN's training loss is the less one, HogWild's test loss: by their own A/A row.
     for row, training, loss in (
         ("HogWild", 0.5, 0.1),
@@ -685,20 +545,8 @@ def check_the_marks(load, tmp_path):
     for run in results["8 workers, CV 1: HogWild, A/A"]["runs"]:
         run["reached"] = 9.0
     pair = "8 workers, CV 1", "SAGN", "HogWild"
-    same("right", module.fault(results, "less", "training loss", *pair), None)
+    assert module.fault(results, "less", "training loss", *pair) is None
     assert module.fault(results, "less", "test loss", *pair).endswith("HogWild is less than SAGN")
-
-
-MISTAKES["the_marks", "(right|marks)", VERDICT] = {
-    "no difference is any verdict": [('"not separable": None', '"not separable": True')],
-    "the target's seconds": [("for loss in losses.split", "for loss in ''.split")],
-    "the target's noise for losses at the end": [
-        ("what if what in LAST.values() else SECONDS", "SECONDS")
-    ],
-    "the test loss for the other": [('"training loss": "training"', '"training loss": LOSS')],
-    "only the first of several before the /": [('ones.split("; ")', 'ones.split("; ")[:1]')],
-    "only the first of several rows": [("            continue\n", "            return None\n")],
-}
 
 
 # What is shown -----------------------------------------------------------------------------------
@@ -710,9 +558,12 @@ def cells_of(page):
     return [[cell.strip() for cell in line[1:-1].split("|")] for line in lines]
 
 
-@check
-def check_the_cells(load, tmp_path):
-    """Failures are never in every median; "≤" stands where the first mean was at the target."""
+def test_the_cells():
+    """Failures are never in every median; "≤" stands where the first mean was at the target.
+
+    Catches: a median of the runs that arrive, a failure counted as right, rows compared the
+    other way round, and controls on the page.
+    """
     module = load(TABLES)
     seconds = {
         "2.20 (2.00–2.40)": SOON,
@@ -722,79 +573,48 @@ def check_the_cells(load, tmp_path):
         "≤ 0.50 (≤ 0.50–2.00)": [0.5, 0.5, 0.5, 1.0, 2.0],
         "1.00 (≤ 0.50–2.00)": [0.5, 1.0, 0.5, 1.0, 2.0],
     }
-    same("seconds", [module.seconds(result(each)) for each in seconds.values()], list(seconds))
+    assert [module.seconds(result(each)) for each in seconds.values()] == list(seconds)
     broken = result([2.0, "x", "x", 3.0, "x"])
-    same("loss", module.spread(broken, "loss", "{:.1f}"), "failed (0.1–failed)")
-    same("accuracy", module.spread(broken, "accuracy", "{:.0f}", 100), "0 (0–98)")
-    same("of all", module.of_all(result([0.5] * 5), "examples_to", "{:.0f}"), "≤ 50")
-    same("of all", module.of_all(broken, "examples_to", "{:.0f}"), "")
-    same("counts", [module.failures(broken), module.arrive_never(broken)], ["3 of 5"] * 2)
-    same("counts", [module.failures(result(SOON)), module.arrive_never(result(SOON))], ["", ""])
+    assert module.spread(broken, "loss", "{:.1f}") == "failed (0.1–failed)"
+    assert module.spread(broken, "accuracy", "{:.0f}", 100) == "0 (0–98)"
+    assert module.of_all(result([0.5] * 5), "examples_to", "{:.0f}") == "≤ 50"
+    assert module.of_all(broken, "examples_to", "{:.0f}") == ""
+    assert [module.failures(broken), module.arrive_never(broken)] == ["3 of 5"] * 2
+    assert [module.failures(result(SOON)), module.arrive_never(result(SOON))] == ["", ""]
     words = "--learning-rate 0.141 --local-steps 10 --rho 0.198763"
-    same("setting", module.setting(result(SOON, words)), "lr 0.141, T 10, rho 0.199")
+    assert module.setting(result(SOON, words)) == "lr 0.141, T 10, rho 0.199"
     late = result(SOON, words, edge=True)
-    same("setting", module.setting(late).endswith("(the search did not end)"), True)
+    assert module.setting(late).endswith("(the search did not end)")
     results = in_task(EQUAL, one=result(LATER), A=result(SOON), AA=result([2.2] * 5))
     results |= in_task(EQUAL, SAGN=result([None] * 5), D=result([2.9, 3.0, 3.1, 3.2, 3.3]))
     results |= {f"{EQUAL}: ADAG": result([], None)}
     found = {row[1]: row for row in cells(module.table_of(results))}
     beside = ["", "sooner", "sooner", "later", "–", ""]
-    same("beside", [row[11] for row in found.values()], beside)
+    assert [row[11] for row in found.values()] == beside
     row = ["1 ps, 8 w", "lr 0.1", "", "2", "0.300 (0.100–0.500)", "0.050"]
-    same("row", found["HogWild"][2:10], [*row, "98.0 (98.0–98.0)", "2.20 (2.00–2.40)"])
-    same("tests", module.tests({"runs": [{"curve": [[1, 2, 3], [9, 8, 7]]}]}), "3")
+    assert found["HogWild"][2:10] == [*row, "98.0 (98.0–98.0)", "2.20 (2.00–2.40)"]
+    assert module.tests({"runs": [{"curve": [[1, 2, 3], [9, 8, 7]]}]}) == "3"
     page = module.page(results, {EQUAL: [ONE, "HogWild"], "x": ["a"]}, "here.")
     shown = {"HogWild": "**2.20 (2.00–2.40)**", "SAGN": "never, later"}
     shown |= {"DiLoCo": "3.10 (2.90–3.30)"}
-    same("page", {row[0]: row[3] for row in cells_of(page) if row[0] in shown}, shown)
+    assert {row[0]: row[3] for row in cells_of(page) if row[0] in shown} == shown
 
-    same("controls", "A/A |" in page, False)
+    assert "A/A |" not in page
     broken = in_task(EQUAL, one=result(LATER), A=result([2.0, "x", "x", 3.0, "x"]))
     failed = module.page(broken, {EQUAL: [ONE, "HogWild"]}, "here.")
-    same("counts", [row[4:] for row in cells_of(failed)], [["failures"], [""], ["3 of 5"]])
+    assert [row[4:] for row in cells_of(failed)] == [["failures"], [""], ["3 of 5"]]
     assert f"Not yet measured: *x*. A/A: *{EQUAL}* 0%. here." in page
     assert "measured" not in module.page(results, {EQUAL: [ONE, "HogWild"]}, "here.")
     words = f"Not yet measured: *{EQUAL}* (1 of 2 rows are)."
-    same("missing", module.missing(results, {EQUAL: [ONE, "y"]}), words)
+    assert module.missing(results, {EQUAL: [ONE, "y"]}) == words
 
 
-MISTAKES[
-    "the_cells",
-    "(seconds|loss|accuracy|of all|counts|setting|beside|row|missing|page|controls)",
-    TABLES,
-] = {
-    "later is bold": [('{"sooner": f"**{cell}**", "later"', '{"later": f"**{cell}**", "sooner"')],
-    "controls on the page": [('    return ", " not in row', "    return True")],
-    "failures without a column": [
-        ('["failures"] * broken', "[]"),
-        ("*[failures(each)] * broken,\n", "\n"),
-    ],
-    "the median of those that arrive": [
-        (
-            "    value, early = statistics.median(values), pairs[len(pairs) // 2][1]\n",
-            "    values = [value for value in values if value < math.inf]\n"
-            "    value, early = statistics.median(values), pairs[len(pairs) // 2][1]\n",
-        ),
-        (
-            "if not values or statistics.median(values) == math.inf:",
-            "if not values or min(values) == math.inf:",
-        ),
-    ],
-    "the first test is a time": [('    return ("≤ " if early else "")', '    return ""')],
-    "a failure is right": [
-        (
-            "        values = [0.0 if value == math.inf else value for value in values]\n",
-            "        values = [1.0 if value == math.inf else value for value in values]\n",
-        )
-    ],
-    "the other way round": [('{True: "sooner", False: "later"', '{True: "later", False: "sooner"')],
-    "measured in part": [("        if number < len(rows):", "        if not number:")],
-}
+def test_the_pictures():
+    """A dot is a run, a bar their median; what never arrives stands in the band to the right.
 
-
-@check
-def check_the_pictures(load, tmp_path):
-    """A dot is a run, a bar their median; what never arrives stands in the band to the right."""
+    Catches: lines and bars of the runs that arrive or did not fail, and runs that never arrive
+    left out.
+    """
     module = load(DRAWING)
     drawn = figures(module)
     rows = {
@@ -807,16 +627,16 @@ def check_the_pictures(load, tmp_path):
     axes = drawn[0].axes[0]
     bars = [points(line)[0] for line in axes.lines if line.get_marker() == "|"]
     behind = 1.07 * 6
-    same("bars", [x for x, _ in bars], [3.2, 3.0, behind])
+    assert [x for x, _ in bars] == pytest.approx([3.2, 3.0, behind])
     dots = [points(line) for line in axes.lines if line.get_marker() == "o"]
-    same("dots", [len(each) for each in dots], [5, 3, 0])
+    assert [len(each) for each in dots] == [5, 3, 0]
     crosses = [points(line)[0] for line in axes.lines if line.get_marker() == "x"]
-    same("never", [y for _, y in crosses], [1, 2])
-    same("never", {x for x, _ in crosses} == {behind} and axes.get_xlim()[1] > behind, True)
-    same("never", [text.get_text() for text in axes.texts], ["2", "5", "never"])
+    assert [y for _, y in crosses] == [1, 2]
+    assert {x for x, _ in crosses} == {behind} and axes.get_xlim()[1] > behind
+    assert [text.get_text() for text in axes.texts] == ["2", "5", "never"]
     names = [text.get_text() for text in axes.get_yticklabels()]
-    same("names", names, ["one process", "HogWild", "SAGN"])
-    same("names", [each.get_ylim() for each in drawn[0].axes], [(2.6, -0.6)] * 2)
+    assert names == ["one process", "HogWild", "SAGN"]
+    assert [each.get_ylim() for each in drawn[0].axes] == [(2.6, -0.6)] * 2
     rows = dict.fromkeys(module.LAWS, result([2.0, 3.0, None, 2.5, "x"]))
     rows["ADAG"] = result([None] * 5)
     tasks = [EQUAL, DIFFERENT, f"{EQUAL}, not", "8 workers, CV 0"]
@@ -825,45 +645,28 @@ def check_the_pictures(load, tmp_path):
     module.laws(results, tasks, module.LAWS, None, None)
     axes = drawn[1].axes[0]
     lines = [list(line.get_ydata()) for line in axes.lines if line.get_linestyle() != "None"]
-    same("laws", lines[2:5], [[3.0] * 3, [behind] * 3, [3.0] * 3])
-    same("laws", [text.get_text() for text in axes.get_xticklabels()], ["0", "0.1", "1"])
+    assert lines[2:5] == [[3.0] * 3, [behind] * 3, [3.0] * 3]
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["0", "0.1", "1"]
     lost = result([2.0, "x", 2.0, 2.0, "x"])
-    same("curve", list(map(list, module.curve(lost))), [[1, 2], [0.5, 0.1]])
-    same("curve", module.curve(result([2.0, "x", "x", 2.0, "x"]))[1], [math.inf] * 2)
+    assert list(map(list, module.curve(lost))) == [[1, 2], [0.5, 0.1]]
+    assert module.curve(result([2.0, "x", "x", 2.0, "x"]))[1] == pytest.approx([math.inf] * 2)
     found = module.rounds(
         {f"L --local-steps {T}": result([2.0, "x", 2, 2, 2]) for T in (5, 1)}, "loss"
     )
-    same("rounds", [x for each in found["L"] for x in each], [1, 0.1, 0.4, 0.5, 5, 0.1, 0.4, 0.5])
-
-
-MISTAKES["the_pictures", "(bars|dots|never|names|laws|curve|rounds)", DRAWING] = {
-    "a line of the runs that arrive": [
-        (
-            "[statistics.median(each) for each in seen]",
-            "[statistics.median([v for v in each if v < edge] or each) for each in seen]",
-        )
-    ],
-    "a median of those that arrive": [
-        (
-            "    middle = statistics.median(values)\n    behind",
-            "    middle = statistics.median(v for v in values + [9.9] if v < math.inf)\n    behind",
-        )
-    ],
-    "a curve of those that did not fail": [
-        ("[*(losses[i] for _, losses in whole), *lost]", "[losses[i] for _, losses in whole]")
-    ],
-    "what never arrives is left out": [
-        ("    if never := len(values) - len(known):\n", "    if never := 0:\n")
-    ],
-}
+    assert [x for each in found["L"] for x in each] == pytest.approx(
+        [1, 0.1, 0.4, 0.5, 5, 0.1, 0.4, 0.5]
+    )
 
 
 # What is run -------------------------------------------------------------------------------------
 
 
-@check
-def check_the_settings(load, tmp_path):
-    """What an example tunes, with how many workers, and the flags of a point."""
+def test_the_settings():
+    """What an example tunes, with how many workers, and the flags of a point.
+
+    Catches: AEASGD's alpha for one worker, an untuned T, a gossip of two, and two workers of
+    an example that has one.
+    """
     module = load("Compare")
     tuned = {
         ONE: "learning-rate",
@@ -883,46 +686,39 @@ def check_the_settings(load, tmp_path):
     task = module.TASKS[EQUAL]
     for name, flags in tuned.items():
         knobs = module.knobs_of(name, task)
-        same(name, [knob.flag for knob in knobs], flags.split())
-        same(name, module.knobs_of(name, task, {"learning-rate": 9})[:1] == [
-            knobs[0]._replace(start=9)] if knobs else True, True)  # fmt: skip
-    same("one", module.workers_of(task, ONE), 1)
-    same("eight", module.workers_of(task, "SAGN, a server rate"), 8)
-    same("AdamW", module.jobs(module.TASKS["GPT"], module.ADAMW), {"worker": 1, "ps": 1})
-    same("four", module.workers_of(module.TASKS["digits"], "Further-Algorithms/D-PSGD"), 4)
+        assert [knob.flag for knob in knobs] == flags.split(), name
+        assert module.knobs_of(name, task, {"learning-rate": 9})[:1] == [
+            knobs[0]._replace(start=9)] if knobs else True, name  # fmt: skip
+    assert module.workers_of(task, ONE) == 1
+    assert module.workers_of(task, "SAGN, a server rate") == 8
+    assert module.jobs(module.TASKS["GPT"], module.ADAMW) == {"worker": 1, "ps": 1}
+    assert module.workers_of(module.TASKS["digits"], "Further-Algorithms/D-PSGD") == 4
     knobs = module.knobs_of("AEASGD", task)
     words = module.words("AEASGD", task, knobs, (0, 1, 4)).split()
-    same("alpha", words, "--learning-rate 0.1 --local-steps 3 --rho 1.125".split())
+    assert words == "--learning-rate 0.1 --local-steps 3 --rho 1.125".split()
     name = "Synchronous-SGD-different-learning-rates"
     words = module.words(name, task, module.knobs_of(name, task), (2,))
-    same("rates", words, "--learning-rates 0.2,0.1")
+    assert words == "--learning-rates 0.2,0.1"
     parts = [module.takes_part(each, task) for each in (ONE, "Distributed-Setup", "SAGN")]
-    same("parts", parts, [True, False, True])
-    same("parts", module.takes_part("Horovod-RingAllReduce", module.TASKS["digits"]), False)
+    assert parts == [True, False, True]
+    assert not module.takes_part("Horovod-RingAllReduce", module.TASKS["digits"])
 
 
-MISTAKES["the_settings", ".*", "Compare"] = {
-    "alpha of one worker": [
-        ('alpha = values["rho"] / workers_of(task, name)', 'alpha = values["rho"]')
-    ],
-    "T is not tuned": [('folder != "DynSGD" and task.local_steps:', "False:")],
-    "a gossip of two": [("n = max(workers, 4) if", "n = workers if")],
-    "two workers of one": [("row_of(name).workers or task.workers", "task.workers")],
-}
+def test_the_controls(tmp_path):
+    """DynSGD's mean rate; the same step in the long run without momentum; updates in a call.
 
-
-@check
-def check_the_controls(load, tmp_path):
-    """DynSGD's mean rate; the same step in the long run without momentum; updates in a call."""
+    Catches: a control that is its own base row, a rate at the mean staleness instead of the
+    mean rate, and a tenth of the step.
+    """
     module = load("Compare")
     runs = [{"histogram": [1, 1], "test_loss": 1}, {"histogram": [0, 0, 0, 2], "test_loss": 1}]
     runs.append({"histogram": [9], "test_loss": None})  # a failure
     base = {"chosen": "--learning-rate 0.4 --outer-rate 0.2", "runs": runs}
     mean = (1 + 1 / 2 + 2 / 4) / 4
-    same("rate", module.mean_factor(base).split()[1], f"{0.4 * mean:.4g}")
+    assert module.mean_factor(base).split()[1] == f"{0.4 * mean:.4g}"
     words = "--learning-rate 0.4 --outer-rate 2 --outer-momentum 1e-06"
-    same("step", module.no_momentum(base), words)
-    same("again", module.row_of("HogWild, A/A").first, 200)
+    assert module.no_momentum(base) == words
+    assert module.row_of("HogWild, A/A").first == 200
     for name, row in module.SPECIAL.items():  # the texts that it changes are there
         script = module.examples.main_script(module.folder_of(name))
         assert (
@@ -931,25 +727,15 @@ def check_the_controls(load, tmp_path):
     own, strategy = types.SimpleNamespace(tasks=module.TASKS), "Parameter-Server-Strategy"
     for name, calls in (("HogWild", 1), (strategy, 10), (strategy + ", one a closure", 1)):
         start = module.Measurement(tmp_path, own).start(EQUAL, name, "", 0)
-        same("calls", [start.calls, int(start.flags[-3])], [calls, calls])
+        assert [start.calls, int(start.flags[-3])] == [calls, calls]
 
 
-MISTAKES["the_controls", "(rate|step|calls)", "Compare"] = {
-    "a chief that schedules each update": [(' and flag != "closure-steps"', "")],
-    "a control that is no other row": [("int(given or (1 if slow else 10))", "1 if slow else 10")],
-    "the mean staleness": [
-        (
-            "counts @ (1 / np.arange(1, 1000)) / counts.sum()",
-            "1 / (counts @ np.arange(1, 1000) / counts.sum())",
-        )
-    ],
-    "a tenth of the step": [("1 / (1 - 0.9), ", "1 - 0.9, ")],
-}
+def test_the_rows_of_compare(tmp_path):
+    """Settings are tried on rows that are in no training and in no test; each has its label.
 
-
-@check
-def check_the_rows_of_compare(load, tmp_path):
-    """Settings are tried on rows that are in no training and in no test; each has its label."""
+    Catches: rows in both halves or in neither, labels of other rows, and rows of the test in
+    the validation.
+    """
     module = load("Compare")
     random = np.random.RandomState(0)
     x, y = random.rand(1437, 3).astype("float32"), random.randint(0, 10, 1437)
@@ -968,11 +754,9 @@ def check_the_rows_of_compare(load, tmp_path):
             check_rows(name, (x1, y1, x2[:360], y2[:360]), *(
                 np.concatenate(pair) for pair in ((x, -x[:360]), (y, -1 - y[:360]))
             ), [1437, 1437, 360, 360])  # fmt: skip
-        same(
-            name,
-            [np.array_equal(x2[360:], x1[:360]), np.array_equal(y2[360:], y1[:360])],
-            [True] * 2,
-        )
+        assert [np.array_equal(x2[360:], x1[:360]), np.array_equal(y2[360:], y1[:360])] == [
+            True
+        ] * 2, name
 
 
 class Data(tuple):
@@ -988,17 +772,14 @@ class Data(tuple):
 
 
 PARTS = '"validation": (x[:-n], y[:-n], x[-n:], y[-n:])'
-MISTAKES["the_rows_of_compare", "(validation|final).*", "Compare"] = {
-    "rows in both": [(PARTS, PARTS.replace("(x[:-n], y[:-n]", "(x, y"))],
-    "labels of other rows": [(PARTS, PARTS.replace("y[-n:]", "y[:n]"))],
-    "the rows of the test": [(PARTS, PARTS.replace("x[-n:], y[-n:]", "data.x_test, data.y_test"))],
-    "one row lost": [(PARTS, PARTS.replace("(x[:-n], y[:-n]", "(x[1:-n], y[1:-n]"))],
-}
 
 
-@check
-def check_a_sitting_of_compare(load, tmp_path):
-    """A second sitting goes on; a row that follows waits; each run has its own seed and delays."""
+def test_a_sitting_of_compare(tmp_path):
+    """A second sitting goes on; a row that follows waits; each run has its own seed and delays.
+
+    Catches: an A/A row with the seeds of its base, a setting that the test rows choose, and a
+    save for which others wait.
+    """
     module, starts = load("Compare"), []
     flags = types.SimpleNamespace(seeds=2, tasks=module.TASKS, anyway=True)
 
@@ -1018,73 +799,46 @@ def check_a_sitting_of_compare(load, tmp_path):
         module.Measurement(tmp_path, flags).measure(task, name)
     number = len(starts)
     module.Measurement(tmp_path, flags).measure(EQUAL, "HogWild")
-    same("sitting", len(starts), number)
+    assert len(starts) == number
     reported = [(start.seed, data) for start, _, data, validation in starts if not validation]
-    same("seeds", reported, [(seed, "final") for seed in (100, 101, 200, 201)])
+    assert reported == [(seed, "final") for seed in (100, 101, 200, 201)]
     tuning = {data for _, _, data, validation in starts if validation}
-    same("rows", tuning, {"validation"})
-    same("chosen", starts[-1][0].flags[:4][-2:], ["--learning-rate", "0.141"])
-    same("tuning", [end.tuning for _, end, _, validation in starts if validation != end.tuning], [])
-    same("law", {(start.law, start.mean) for start, *_ in starts}, {(0.1, 0.03)})
+    assert tuning == {"validation"}
+    assert starts[-1][0].flags[:4][-2:] == ["--learning-rate", "0.141"]
+    assert [end.tuning for _, end, _, validation in starts if validation != end.tuning] == []
+    assert {(start.law, start.mean) for start, *_ in starts} == {(0.1, 0.03)}
     known = json.loads((tmp_path / "measured.json").read_text())[f"{EQUAL}: HogWild"]
-    same(
-        "digest",
-        known["digest"],
-        module.examples.example_digest(support.ROOT / "HogWild/hogwild.py"),
-    )
+    assert known["digest"] == module.examples.example_digest(support.ROOT / "HogWild/hogwild.py")
     script = support.ROOT / "HogWild" / "hogwild.py"
     changed = load(ONE_RUN).changed(starts[-1][0], False)
-    same("delays", "late(outputs, 0.1, 0.03, 8, 202)" in changed, True)
-    same("saves", "ps.save(" in changed, True)
+    assert "late(outputs, 0.1, 0.03, 8, 202)" in changed
+    assert "ps.save(" in changed
     for folder in ("HogWild", "Ring-AllReduce", "SAGN", "Further-Algorithms/Sharded-Training"):
         start = starts[-1][0]._replace(script=module.examples.main_script(folder), waits=True)
         lines = load(ONE_RUN).changed(start, False).splitlines()
         found = [line for line in lines if re.match(r" +(\w+\.)?save\(", line)]
-        same("saves", found, [])
+        assert found == []
     assert "test_training" not in script.read_text()
 
 
-MISTAKES["a_sitting_of_compare", "saves", ONE_RUN] = {
-    "others sleep while one saves": [("text) if start.waits else text", "text) if 0 else text")],
-    "those who wait for nobody save nothing": [("text) if start.waits else text", "text)")],
-}
-MISTAKES["a_sitting_of_compare", "(sitting|seeds|rows|chosen|tuning)", "Compare"] = {
-    "the A/A row has the same seeds": [
-        ('"HogWild", setting=words_of, first=AGAIN', '"HogWild", setting=words_of, first=FINAL')
-    ],
-    "the test rows choose": [('+ ("validation" if tuning else "final")', '+ "final"')],
-    "runs of a try": [
-        (
-            "found = self.run(task, name, setting, seed, False)",
-            "found = self.run(task, name, setting, seed, True)",
-        )
-    ],
-}
+def test_the_minutes(tmp_path):
+    """What is left of a plan: runs at the best setting, and tries up to the most.
 
-
-@check
-def check_the_minutes(load, tmp_path):
-    """What is left of a plan: runs at the best setting, and tries up to the most."""
+    Catches: runs that are measured and count again.
+    """
     module = load("Compare")
     flags = types.SimpleNamespace(seeds=5, tasks=module.TASKS)
     measurement = module.Measurement(tmp_path, flags)
     plan = [(EQUAL, "HogWild"), (EQUAL, "HogWild, A/A")]
     # 15 tries as a guess, 40 at most, twice 5 runs; 6 s and 8 s more each.
     due = tuple(math.ceil((tries + 10) * 14 / 60) for tries in (15, 40))
-    same("minutes", module.minutes(measurement, plan), due)
+    assert module.minutes(measurement, plan) == due
     tries = [tried((3,), 0, 1, None, 0.1, took=10.0)]
     measurement.cases = {f"{EQUAL}: HogWild": {"tries": tries, "runs": []}}
     due = tuple(math.ceil((tries + 10) * 10 / 60) for tries in (14, 39))
-    same("minutes", module.minutes(measurement, plan), due)
+    assert module.minutes(measurement, plan) == due
     measurement.cases[f"{EQUAL}: HogWild"] |= {"chosen": "", "runs": [{}] * 5}
-    same("minutes", module.minutes(measurement, plan), (1, 1))
-
-
-MISTAKES["the_minutes", "minutes", "Compare"] = {
-    "what is measured counts": [
-        ('measurement.flags.seeds - len(case["runs"])', "measurement.flags.seeds")
-    ],
-}
+    assert module.minutes(measurement, plan) == (1, 1)
 
 
 def test_a_problem_of_ones_own(monkeypatch, capsys):
@@ -1146,8 +900,3 @@ def test_the_committed_results_are_whole():
         assert not found["edge"] or len(found["tries"]) == module.search.MOST, case
         tuned = bool(module.knobs_of(name, module.TASKS[task]))
         assert tuned == (found["setting"] in [each[0] for each in found["tries"]]), case
-
-
-# The tests of all checks -------------------------------------------------------------------------
-
-test_what_is_counted, test_a_mistake_is_caught = both_tests(CHECKS, MISTAKES)

@@ -1,6 +1,6 @@
 """What Measurements/Same-Staleness searches and counts, on runs made by hand, and its laws.
 
-Nothing trains here. As in test_measurements.py, a mistake can be put into a copy of a script.
+Nothing trains here.
 """
 
 import functools
@@ -12,11 +12,9 @@ import types
 import numpy as np
 import pytest
 from lab import delays, drivers, examples, references
-from test_measurements import MEASUREMENTS, both_tests, cells, checks, figures, load, points, same
+from test_measurements import MEASUREMENTS, cells, figures, load, points
 
 DRIVER, THEORY = "Same-Staleness", "Measurements/Same-Staleness/theory.py"
-CHECKS, check = checks()
-MISTAKES = {}  # as in test_measurements.py
 
 
 # The search --------------------------------------------------------------------------------------
@@ -42,9 +40,12 @@ def searched(following, learns):
     return runs
 
 
-@check
-def check_the_search(load, tmp_path):
-    """From any start to the same two rates, three seeds at both, no rate between left out."""
+def test_the_search():
+    """From any start to the same two rates, three seeds at both, no rate between left out.
+
+    Catches: a search that ends while one seed learns or fails, one seed a rate, steps left
+    out, and a bracket that ignores runs that diverged.
+    """
     module = load(DRIVER)
     laws = {  # {how many of three seeds learn at a step; below all, above none}: its bracket
         (3, 3, 0): (-9, -8),
@@ -65,56 +66,39 @@ def check_the_search(load, tmp_path):
             steps = module.by_step(runs)
             for step, some in steps.items():
                 of_three = sum(learns(step, seed) for seed in range(3))
-                same("seeds", (step, len(some)), (step, 2 if of_three == 2 else 3))
-            same("steps", list(steps), list(range(min(steps), max(steps) + 1)))
+                assert (step, len(some)) == (step, 2 if of_three == 2 else 3)
+            assert list(steps) == list(range(min(steps), max(steps) + 1))
             lowest, highest = (steps[edge(steps)] for edge in (min, max))
-            same("edges", sum(run["learned"] for run in lowest), 3)
-            same("edges", sum(run["learned"] for run in highest), 0)
+            assert sum(run["learned"] for run in lowest) == 3
+            assert sum(run["learned"] for run in highest) == 0
             # Where the learning comes back above a failure, a search from below ends before it.
             if numbers != (1, 0, 2, 0) or start > -9:
                 found = module.bracket(runs)
-                same("bracket", found, due)
+                assert found == due
     for learns, due in ((False, (None, -36)), (True, (12, None))):
         following = functools.partial(module.next_of_search, start=0, seeds=1)
         found = module.bracket(searched(following, lambda *_, learns=learns: learns))
-        same("bracket", found, due)  # no limit was found, and none is shown
+        assert found == due  # no limit was found, and none is shown
     runs = [outcome(step, seed, step < -3) for step in (-5, -4) for seed in range(3)]
-    same("bracket", module.bracket(runs), (-4, None))
-    same("bracket", module.bracket([outcome(2, 0, False)]), (None, 2))
+    assert module.bracket(runs) == (-4, None)
+    assert module.bracket([outcome(2, 0, False)]) == (None, 2)
     runs = [outcome(step, 0, step in (-5, -3)) for step in (-5, -4, -3, -2)]
-    same("bracket", module.bracket(runs), (-3, -2))
-    same("bracket", module.bracket([]), (None, None))
-    same("rates", [module.rate_of(step) for step in (-12, -8, -9)], [0.125, 0.25, 0.2102])
-    same("begins", module.search_of(8, 0.0).steps, (-12,))
-    same("begins", module.search_of(8, 1.0).steps, (-6,))
+    assert module.bracket(runs) == (-3, -2)
+    assert module.bracket([]) == (None, None)
+    assert [module.rate_of(step) for step in (-12, -8, -9)] == pytest.approx([0.125, 0.25, 0.2102])
+    assert module.search_of(8, 0.0).steps == (-12,)
+    assert module.search_of(8, 1.0).steps == (-6,)
 
 
 FAILS = "(search|seeds|steps|edges|bracket|rates|begins)"
-MISTAKES["the_search", FAILS, DRIVER] = {
-    "ends where one seed has failed": [
-        ("if any(learned[max(learned)])", "if all(learned[max(learned)])")
-    ],
-    "ends where one seed learns": [
-        ("if not all(learned[min(learned)])", "if not any(learned[min(learned)])")
-    ],
-    "ends at its start": [("return (max(learned) + 1, 0) if", "return None if")],
-    "one seed a rate": [("if len(some) < seeds and len(set", "if len(some) < 1 and len(set")],
-    "runs that diverged do not count": [
-        (
-            '        found.setdefault(run["step"], []).append(run)\n',
-            '        if run["test_loss"] is not None:\n'
-            '            found.setdefault(run["step"], []).append(run)\n',
-        )
-    ],
-    "two steps at once": [("return (max(learned) + 1, 0)", "return (max(learned) + 2, 0)")],
-    "the least at which one fails": [("if not any(learned[step]))", "if not all(learned[step]))")],
-    "none below what learns": [("if whole is None or step > whole]", "]")],
-}
 
 
-@check
-def check_the_best_rate(load, tmp_path):
-    """Never the lowest or highest that was tried; its runs are of other seeds."""
+def test_the_best_rate():
+    """Never the lowest or highest that was tried; its runs are of other seeds.
+
+    Catches: a best rate at an edge, a median of the runs that did not diverge, and final runs
+    with the seeds that chose the rate.
+    """
     module = load(DRIVER)
     for best, start in ((-12, -12), (-12, -20), (-16, -8)):
         runs = []
@@ -125,26 +109,19 @@ def check_the_best_rate(load, tmp_path):
             runs.append({"step": step, "seed": seed, "test_loss": loss})
             assert len(runs) < 100, "\nbest: does not end"
         final = [(run["step"], run["seed"]) for run in runs if run["seed"] > 1]
-        same("best", final, [(best, seed) for seed in (2, 3, 4)])
+        assert final == [(best, seed) for seed in (2, 3, 4)]
         tried = {run["step"] for run in runs}
-        same("best", min(tried) < best < max(tried), True)
+        assert min(tried) < best < max(tried)
     runs = [{"step": 0, "test_loss": loss} for loss in (None, None, 0.1)]
-    same("median", module.loss_at(runs), {0: math.inf})
+    assert module.loss_at(runs) == pytest.approx({0: math.inf})
 
 
-MISTAKES["the_best_rate", "(best|median)", DRIVER] = {
-    "the highest": [("        return best + 2, 0\n", "        pass\n")],
-    "the lowest": [("        return best - 2, 0\n", "        pass\n")],
-    "of those that did not diverge": [
-        ('math.inf if run["test_loss"] is None', '0 if run["test_loss"] is None')
-    ],
-    "the seeds that chose it": [("(best, TUNING + len(chosen))", "(best, len(chosen))")],
-}
+def test_the_rounds(tmp_path):
+    """A run of each case in turn; a second sitting measures only what the first has left.
 
-
-@check
-def check_the_rounds(load, tmp_path):
-    """A run of each case in turn; a second sitting measures only what the first has left."""
+    Catches: a run that is not repeated when others disturb it, results that are not kept, and
+    a case measured to its end before the next.
+    """
     module, asked = load(DRIVER), []
     shares = iter([0.5, 0.2, *[0.01] * 99])
     module.idle = types.SimpleNamespace(
@@ -162,77 +139,58 @@ def check_the_rounds(load, tmp_path):
     kept, stop = tmp_path / "measured.json", 9
     with pytest.raises(KeyboardInterrupt):
         module.by_rounds([cases], 2, measure, kept, 3)
-    same("tries", [name for name, *_ in asked[:4]], [cases[0].name] * 3 + [cases[1].name])
-    same("turns", [name for name, *_ in asked[4:8]], [case.name for case in cases] * 2)
-    same("others", drivers.others_of(kept), 0.01)
+    assert [name for name, *_ in asked[:4]] == [cases[0].name] * 3 + [cases[1].name]
+    assert [name for name, *_ in asked[4:8]] == [case.name for case in cases] * 2
+    assert drivers.others_of(kept) == pytest.approx(0.01)
     stop = 0
     results = module.by_rounds([cases], 2, measure, kept, 1)
-    same("kept", sum(map(len, results.values())), len(asked) - 3)  # two tries, and the stop
+    assert sum(map(len, results.values())) == len(asked) - 3  # two tries, and the stop
     found = {name: module.bracket(runs) for name, runs in results.items()}
-    same("found", found, {cases[0].name: (-1, 0), cases[1].name: (1, 2)})
+    assert found == {cases[0].name: (-1, 0), cases[1].name: (1, 2)}
     before = len(asked)
-    same("kept", module.by_rounds([cases], 2, measure, kept, 1), results)
-    same("kept", len(asked), before)
+    assert module.by_rounds([cases], 2, measure, kept, 1) == results
+    assert len(asked) == before
     pair = module.all_groups()[0][0]
-    same(
-        "fixed",
-        searched(lambda runs: module.next_run(pair, {pair.name: runs}, 2), lambda *_: True),
-        [outcome(-9, seed, True) for seed in (0, 1)],
-    )
+    assert searched(lambda runs: module.next_run(pair, {pair.name: runs}, 2), lambda *_: True) == [
+        outcome(-9, seed, True) for seed in (0, 1)
+    ]
     steps = [
         (run["step"], run["seed"])
         for run in searched(lambda runs: module.next_of_fixed(runs, (-7, -1), 2), lambda *_: False)
     ]
-    same("fixed", steps, [(-1, 0), (-7, 0), (-1, 1), (-7, 1)])
+    assert steps == [(-1, 0), (-7, 0), (-1, 1), (-7, 1)]
 
 
-MISTAKES["the_rounds", "(tries|turns|kept|found|fixed)", DRIVER] = {
-    "once, whatever others do": [("for _ in range(tries):", "for _ in range(1):")],
-    "nothing is kept": [("if kept.exists() else", "if False else")],
-    "a case to its end": [
-        ("for case, (step, seed) in asked:", "for case, (step, seed) in asked[:1]:")
-    ],
-}
+def test_the_groups():
+    """The hardest comparison first; each cell once; a gradient takes 5 ms a worker, or 20.
 
-
-@check
-def check_the_groups(load, tmp_path):
-    """The hardest comparison first; each cell once; a gradient takes 5 ms a worker, or 20."""
+    Catches: as many updates for all comparisons, and the longest times for all workers.
+    """
     module = load(DRIVER)
     groups = module.all_groups()
     names = [case.name for group in groups for case in group]
-    same(
-        "first",
-        names[:4],
-        [
-            "same rate: 8 workers, CV 0",
-            "same rate: 8 workers, CV 1",
-            "8 workers, CV 0",
-            "8 workers, CV 1",
-        ],
-    )
-    same("names", len(set(names)), len(names))
+    assert names[:4] == [
+        "same rate: 8 workers, CV 0",
+        "same rate: 8 workers, CV 1",
+        "8 workers, CV 0",
+        "8 workers, CV 1",
+    ]
+    assert len(set(names)) == len(names)
     plain = {
         (case.n, case.cv)
         for group in groups
         for case in group
         if case.kind == module.SEARCH and not case.place
     }
-    same("cells", plain, {(n, cv) for n in (2, 4, 8, 16) for cv in (0.0, 0.1, 0.25, 0.5, 1.0)})
-    same("means", [module.mean_of(n) for n in (2, 4, 8, 16)], [0.02, 0.02, 0.04, 0.08])
+    assert plain == {(n, cv) for n in (2, 4, 8, 16) for cv in (0.0, 0.1, 0.25, 0.5, 1.0)}
+    assert [module.mean_of(n) for n in (2, 4, 8, 16)] == pytest.approx([0.02, 0.02, 0.04, 0.08])
     case = groups[-1][-1]
-    same("names", case.name, "equal seconds: 8 workers, CV 0.1, pause of 50% before the push")
+    assert case.name == "equal seconds: 8 workers, CV 0.1, pause of 50% before the push"
     flags = types.SimpleNamespace(updates=600, seconds=3)
     runs = [{"updates_per_second": speed} for speed in (100, None, 120)]
     results = {case.name.removeprefix(module.AFTER): runs}
-    same("updates", module.updates_of(case, results, flags), 330)
-    same("updates", module.updates_of(groups[0][0], results, flags), 600)
-
-
-MISTAKES["the_groups", "(first|names|cells|means|updates)", DRIVER] = {
-    "as many updates for all": [("if case.kind != BEST:", "if True:")],
-    "the longest times for all": [("return max(0.02, 0.005 * n)", "return 0.08")],
-}
+    assert module.updates_of(case, results, flags) == 330
+    assert module.updates_of(groups[0][0], results, flags) == 600
 
 
 # One run -----------------------------------------------------------------------------------------
@@ -255,9 +213,12 @@ def pushes_by_hand():
     ]
 
 
-@check
-def check_what_a_run_finds(load, tmp_path):
-    """Staleness, its histogram and the times from pull to push once all workers had begun."""
+def test_what_a_run_finds():
+    """Staleness, its histogram and the times from pull to push once all workers had begun.
+
+    Catches: pushes of the start, the time between two pushes, a spread without its mean, and
+    the first test for the last.
+    """
     module = load(DRIVER)
     pushes, samples = pushes_by_hand(), [(0, 0.0), (100, 50.0)]
     found = module.found(True, samples, pushes, [{"test_loss": 0.99}], 2)
@@ -265,13 +226,13 @@ def check_what_a_run_finds(load, tmp_path):
     late = [(1, 1, 3, 0)[at % 4] for at in range(1, 21)]
     if found["histogram"] and sum(found["histogram"]) == 19:
         late = late[1:]
-    same("histogram", found["histogram"], [late.count(value) for value in range(4)])
-    same("staleness", found["staleness_mean"], float(np.mean(late)))
-    same("staleness", found["staleness_sd"], float(np.std(late)))
+    assert found["histogram"] == [late.count(value) for value in range(4)]
+    assert found["staleness_mean"] == pytest.approx(float(np.mean(late)))
+    assert found["staleness_sd"] == pytest.approx(float(np.std(late)))
     taken = [1.0 if number % 2 else 3.0 for number in range(2, 22)][-len(late) :]
-    same("cv", found["cv"], float(np.std(taken) / np.mean(taken)))
-    same("seconds", (found["seconds"], found["updates_per_second"], found["cores"]), (20, 1, 0.5))
-    same("learned", (found["learned"], found["test_loss"]), (True, 0.99))
+    assert found["cv"] == pytest.approx(float(np.std(taken) / np.mean(taken)))
+    assert (found["seconds"], found["updates_per_second"], found["cores"]) == (20, 1, 0.5)
+    assert (found["learned"], found["test_loss"]) == (True, 0.99)
     for whole, tests, due in (
         (True, [{"test_loss": 1.0}], (False, 1.0)),
         (False, [{"test_loss": 0.1}], (False, None)),
@@ -280,39 +241,20 @@ def check_what_a_run_finds(load, tmp_path):
         (True, [{"test_loss": 3.0}, {"test_loss": 0.2}], (True, 0.2)),
     ):
         found = module.found(whole, samples, pushes, tests, 2)
-        same("learned", (found["learned"], found["test_loss"]), due)
+        assert (found["learned"], found["test_loss"]) == due
     for few in (pushes[:1], pushes[:9], [push for push in pushes if push["task"] == "worker-0"]):
         found = module.found(False, [], few, [], 2)
-        same("few", {found[key] for key in module.STEADY}, {None})
-    same("curve", module.loss_curve(pushes[::-1]), [9.5])
-    same("curve", module.loss_curve([dict(push, loss=math.inf) for push in pushes]), [None])
+        assert {found[key] for key in module.STEADY} == {None}
+    assert module.loss_curve(pushes[::-1]) == pytest.approx([9.5])
+    assert module.loss_curve([dict(push, loss=math.inf) for push in pushes]) == [None]
 
 
-MISTAKES["what_a_run_finds", "(histogram|staleness|cv|seconds|learned|few|curve)", DRIVER] = {
-    "the pushes of the start, too": [
-        (
-            '    inside = [push for push in pushes if push["push_time"] > began]\n',
-            "    inside = pushes\n",
-        )
-    ],
-    "the time between two pushes": [
-        (
-            '[push["push_time"] - push["pull_time"] for push in inside]',
-            '[b["push_time"] - a["push_time"] for a, b in zip(inside, inside[1:])]',
-        )
-    ],
-    "the spread without the mean": [
-        ("statistics.pstdev(taken) / statistics.fmean(taken)", "statistics.pstdev(taken)")
-    ],
-    "a run that diverged has learned": [("whole = bool(whole and tests", "whole = bool(tests")],
-    "the first test": [('loss = tests[-1]["test_loss"]', 'loss = tests[0]["test_loss"]')],
-    "in the order of arrival": [('sorted(pushes, key=lambda push: push["global_step"])', "pushes")],
-}
+def test_what_is_changed():
+    """Where a worker pauses; one test, at the end; the seeds of all that is random.
 
-
-@check
-def check_what_is_changed(load, tmp_path):
-    """Where a worker pauses; one test, at the end; the seeds of all that is random."""
+    Catches: a test every few updates, a pause at the other place or of a whole gradient, and
+    the same times for all seeds.
+    """
     module, calls = load(DRIVER), []
     script = examples.main_script(module.EXAMPLE)
 
@@ -322,18 +264,14 @@ def check_what_is_changed(load, tmp_path):
 
     late = "delays.late(outputs, 0.1, 0.04, 8, 3)"
     after = "delays.late(delays.late(outputs, 1.0, 0.01, 8, 103), 0.1, 0.04, 8, 3)"
-    same("late", [text(place).count(late) for place in (None, module.PULL)], [1, 1])
-    same("late", text(module.PUSH).count(after), 1)
+    assert [text(place).count(late) for place in (None, module.PULL)] == [1, 1]
+    assert text(module.PUSH).count(after) == 1
     pause = "    with tf.control_dependencies([delays.pause(1.0, 0.01, 8, 103)]), "
     pause += "tf.device(step.device):\n"
-    same(
-        "pause",
-        [
-            text(place).count(pause + "        version = step.read_value()\n")
-            for place in (None, module.PULL, module.PUSH)
-        ],
-        [0, 1, 0],
-    )
+    assert [
+        text(place).count(pause + "        version = step.read_value()\n")
+        for place in (None, module.PULL, module.PUSH)
+    ] == [0, 1, 0]
     module.forked = types.SimpleNamespace(
         train=lambda script, jobs, words, place: calls.append((jobs, words)) or (True, [])
     )
@@ -343,12 +281,14 @@ def check_what_is_changed(load, tmp_path):
     module.found = lambda *_: {"learned": False}
     flags = types.SimpleNamespace(updates=600, seconds=3, repeats=3)
     run = module.measure(module.search_of(4, 1.0), -8, 2, {}, flags)
-    same("run", (run["rate"], run["seed"], run["final"], run["sharpness"]), (0.25, 2, False, None))
+    assert (run["rate"], run["seed"], run["final"], run["sharpness"]) == (0.25, 2, False, None)
     jobs, words = calls[0]
     words = dict(zip(words[::2], words[1::2]))
-    same("run", jobs, {"ps": 1, "worker": 4})
-    same("run", [words[f"--{name}"] for name in ("steps", "seed", "learning-rate")], [600, 2, 0.25])
-    same("run", words["--checkpoint-steps"] > 600, True)
+    assert jobs == {"ps": 1, "worker": 4}
+    assert [words[f"--{name}"] for name in ("steps", "seed", "learning-rate")] == pytest.approx(
+        [600, 2, 0.25]
+    )
+    assert words["--checkpoint-steps"] > 600
 
     def ends(words):
         def train(*_):
@@ -357,19 +297,9 @@ def check_what_is_changed(load, tmp_path):
         module.forked = types.SimpleNamespace(train=train)
         return module.train(None, None, None, None)
 
-    same("run", ends("chief failed: w : Tensor had NaN values"), (False, []))
+    assert ends("chief failed: w : Tensor had NaN values") == (False, [])
     with pytest.raises(SystemExit, match="no memory"):
         ends("chief failed: no memory")
-
-
-MISTAKES["what_is_changed", "(late|pause|run)", DRIVER] = {
-    "a test every few updates": [
-        ('"--checkpoint-steps", 10 * updates', '"--checkpoint-steps", 100')
-    ],
-    "the place is the other": [("if case.place == PUSH:", "if case.place == PULL + PUSH:")],
-    "a whole gradient's time": [("{mean * case.share}", "{mean}")],
-    "times of one seed": [("case.n, seed + 1)", "case.n, 1)")],
-}
 
 
 # The laws ----------------------------------------------------------------------------------------
@@ -391,49 +321,43 @@ def radius(matrix):
     return max(abs(np.linalg.eigvals(matrix)))
 
 
-@check
-def check_the_laws(load, tmp_path):
-    """Each limit is where that of n + 1 numbers, one for w and each worker, begins to grow."""
+def test_the_laws():
+    """Each limit is where that of n + 1 numbers, one for w and each worker, begins to grow.
+
+    Catches: a delay of n for n - 1, the w before the push, independent copies, and growth in
+    the mean.
+    """
     theory = load(THEORY)
     for n in (2, 3, 8):
         for factor, grows in ((0.99, False), (1.01, True)):
             in_turn = np.linalg.multi_dot(pushes_of(n, factor * theory.constant(n)))
-            same("constant", radius(in_turn) > 1 + 1e-9, grows)
+            assert (radius(in_turn) > 1 + 1e-9) == grows
             # All copies have the same mean, by which w and one of them move.
             mean = np.mean(pushes_of(n, factor * theory.mean_only(n)), axis=0)
             mean = np.array([[1, mean[0, 1:].sum()], [mean[1, 0], mean[1, 1:].sum()]])
-            same("mean", radius(mean) > 1 + 1e-9, grows)
+            assert (radius(mean) > 1 + 1e-9) == grows
             # The covariance of all n + 1 numbers moves by the mean of A (x) A.
             pairs = [np.kron(a, a) for a in pushes_of(n, factor * theory.mean_square(n))]
-            same("square", radius(np.mean(pairs, axis=0)) > 1 + 1e-9, grows)
+            assert (radius(np.mean(pairs, axis=0)) > 1 + 1e-9) == grows
         h = theory.mean_square(n)
-        same("root", abs(n * h**2 - h - 2) < 1e-6, True)
+        assert abs(n * h**2 - h - 2) < 1e-6
     h, n, four = 0.7, 3, np.ones(4)
     covariance = np.ones((n + 1, n + 1))
     for _ in range(5):
         covariance = np.mean([a @ covariance @ a.T for a in pushes_of(n, h)], axis=0)
         four = theory.moments(n, h) @ four
         due = [covariance[at] for at in ((0, 0), (0, 1), (1, 1), (1, 2))]
-        same("moments", list(four), list(map(float, due)))
+        assert list(four) == pytest.approx(list(map(float, due)))
     driver = load(DRIVER)
     for n in (2, 4, 8, 16):
-        same("root", abs(float(driver.closed_mean_square(n)) - theory.mean_square(n)) < 1e-6, True)
+        assert abs(float(driver.closed_mean_square(n)) - theory.mean_square(n)) < 1e-6
 
 
-MISTAKES["the_laws", "(constant|mean|square|root|moments)", THEORY] = {
-    "late by n": [("np.pi / (4 * n - 2)", "np.pi / (4 * n + 2)")],
-    "the w before the push": [
-        ("        p * square + (1 - p) * kept,\n", "        p * np.eye(4)[0] + (1 - p) * kept,\n")
-    ],
-    "one of two workers": [("2 * p * other + (1 - 2 * p) * both", "p * other + (1 - p) * both")],
-    "independent copies": [("np.array([0, 1, 0, -h])  #", "np.array([0, 1, -h, 0])  #")],
-    "growth in the mean": [("    return 2 * (2 - p) / p\n", "    return 2 / p\n")],
-}
+def test_the_sharpness():
+    """The largest eigenvalue of a Hessian of which all entries are known.
 
-
-@check
-def check_the_sharpness(load, tmp_path):
-    """The largest eigenvalue of a Hessian of which all entries are known."""
+    Catches: half of the difference, and the largest eigenvalue without its sign.
+    """
     theory, random = load(THEORY), np.random.RandomState(3)
     shapes = [(3, 4), (4,), (4, 3), (3,)]
     x, y = random.rand(20, 3), random.randint(0, 3, 20)
@@ -452,21 +376,6 @@ def check_the_sharpness(load, tmp_path):
         assert own == pytest.approx(values[-1], rel=1e-3), f"\nsharpness: {own}, not {values[-1]}"
         few = theory.sharpness(w, x, y, 12)
         assert few == pytest.approx(values[-1], rel=0.05), f"\nsharpness: {few}, not {values[-1]}"
-
-
-MISTAKES["the_sharpness", "sharpness", THEORY] = {
-    "half of the difference": [("/ (2 * step)", "/ step")],
-    "the largest without its sign": [
-        (
-            "    return float(np.linalg.eigvalsh(projected)[-1])",
-            "    return float(-np.linalg.eigvalsh(projected)[0])",
-        ),
-        (
-            "eigvalsh(projected[: number + 1, : number + 1])[-1]",
-            "eigvalsh(projected[: number + 1, : number + 1])[0]",
-        ),
-    ],
-}
 
 
 # What is shown -----------------------------------------------------------------------------------
@@ -504,9 +413,12 @@ def search_by_hand(whole, none, **more):
     ]
 
 
-@check
-def check_what_is_shown(load, tmp_path):
-    """The rates of a table and of a picture are those of the search; what a pause costs."""
+def test_what_is_shown(tmp_path):
+    """The rates of a table and of a picture are those of the search; what a pause costs.
+
+    Catches: runs that chose the rate, pauses among the searches, runs that learned counted as
+    lost, and the law of the other delays.
+    """
     module = load(DRIVER)
     paused = "8 workers, CV 0.1, pause of 25% before the pull"
     results = {
@@ -524,66 +436,39 @@ def check_what_is_shown(load, tmp_path):
     results = json.loads(json.dumps(results))
     first, pair, pauses = module.table_of(results).renderables
     rows = {tuple(row[:2]): row[2:] for row in cells(first)}
-    same("rows", [row[:2] for row in cells(first)], [["2", "1"], ["8", "0"], ["", "0.1"]])
-    same("limits", rows["8", "0"][6:], ["4", "2", "0.125", "0.149", "0.50", "0.21"])
-    same("limits", rows["2", "1"][6:], ["6", "2", "0.500", "0.707", "2.00", "1.28"])
-    same("at", [rows["8", "0"][3], rows["2", "1"][3]], ["75%", "50%"])
-    same("pair", [row[-1] for row in cells(pair)], ["2 diverged", "0.150 (0.100-0.200)"])
-    same("pauses", [row[0] for row in cells(pauses)], ["no pause", "pause of 25% before the pull"])
+    assert [row[:2] for row in cells(first)] == [["2", "1"], ["8", "0"], ["", "0.1"]]
+    assert rows["8", "0"][6:] == ["4", "2", "0.125", "0.149", "0.50", "0.21"]
+    assert rows["2", "1"][6:] == ["6", "2", "0.500", "0.707", "2.00", "1.28"]
+    assert [rows["8", "0"][3], rows["2", "1"][3]] == ["75%", "50%"]
+    assert [row[-1] for row in cells(pair)] == ["2 diverged", "0.150 (0.100-0.200)"]
+    assert [row[0] for row in cells(pauses)] == ["no pause", "pause of 25% before the pull"]
     due = ["5.00", "1.50", "80", "20%", "0.250", "0.354", "0.177", "0.400 (0.300-0.500)"]
-    same("pauses", cells(pauses)[1][1:], due)
+    assert cells(pauses)[1][1:] == due
     drawn = figures(module)
     module.draw(results, tmp_path / "x.png", None)
     left, right = drawn[0].axes
     spans = [segment[:, 1] for lines in left.collections for segment in lines.get_segments()]
     spans = sorted((float(low), float(high)) for low, high in spans)
-    same("drawn", spans, [(0.125, 0.1487), (0.125, 0.1768), (0.5, 0.7071)])
+    assert spans == [(0.125, 0.1487), (0.125, 0.1768), (0.5, 0.7071)]
     scale = module.sharpness_fitted(results)
-    same("fitted", scale, 2 * math.sin(math.pi / 30) / 2 ** (-11.5 / 4))
+    assert scale == pytest.approx(2 * math.sin(math.pi / 30) / 2 ** (-11.5 / 4))
     curve = left.lines[0].get_ydata()
-    same("fitted", float(curve[0]), 1 / scale)
+    assert float(curve[0]) == pytest.approx(1 / scale)
     counts = [patch.get_data().values.tolist() for patch in drawn[1].axes[0].patches]
-    same("histogram", counts, [[0.25, 0.5, 0.25]] * 2)
+    assert counts == [[0.25, 0.5, 0.25]] * 2
     left, right = drawn[2].axes
     spans = [lines.get_segments()[0].tolist() for lines in left.collections]
-    same("pauses", spans, [[[0, 0.125], [0, 0.1768]], [[24, 0.25], [24, 0.3536]]])
-    same("pauses", [text.get_text() for text in left.texts], ["", "-20%"])
+    assert spans == [[[0, 0.125], [0, 0.1768]], [[24, 0.25], [24, 0.3536]]]
+    assert [text.get_text() for text in left.texts] == ["", "-20%"]
     found = [points(line) for line in right.lines if len(line.get_xdata())]
-    same("pauses", found, [[(24, 0.3), (24, 0.5)]])
+    assert found == [[(24, 0.3), (24, 0.5)]]
 
 
-MISTAKES["what_is_shown", "(rows|limits|at|pair|pauses|drawn|fitted|histogram)", DRIVER] = {
-    "what is faster is lost": [('f"{1 - speed / fastest:.0%}" if', 'f"{speed / fastest:.0%}" if')],
-    "the runs that chose the rate, too": [
-        (
-            '[run for run in results.get(AFTER + name, []) if run["final"]]',
-            "results.get(AFTER + name, [])",
-        )
-    ],
-    "pauses among the searches": [("        if pause:\n            continue\n", "")],
-    "those that learned are lost": [
-        (
-            '        lost = sum(run["test_loss"] is None for run in runs)\n        row',
-            '        lost = sum(run["learned"] for run in runs)\n        row',
-        )
-    ],
-    "all of them at n - 1": [("at = sum(each[staleness]", "at = sum(each[0]")],
-    "the lambda of the lower rate": [("GRID ** ((whole + none) / 2)", "GRID**whole")],
-    "the law of the other": [
-        (
-            "{0.0: theory.constant, 1.0: theory.mean_square}",
-            "{1.0: theory.constant, 0.0: theory.mean_square}",
-        )
-    ],
-}
-
-
-@check
-def check_the_waits(load, tmp_path):
+def test_the_waits():
     """A pause draws from its own times; a worker's two waits are not the same numbers."""
-    same("draws", next(delays.draws(0.0, 0.04, 1, 8, 3)), 0.04)
+    assert next(delays.draws(0.0, 0.04, 1, 8, 3)) == pytest.approx(0.04)
     first, second = (next(delays.draws(1.0, 0.01, 1, 8, seed)) for seed in (3, 103))
-    same("draws", first != second, True)
+    assert first != second
 
 
 def test_the_brackets_on_the_page():
@@ -598,8 +483,3 @@ def test_the_brackets_on_the_page():
         due = module.theory.mean_square(n) / module.theory.constant(n)
         assert (law, words) == (f"{due:.1f}", f"{least / high:.1f}-{most / low:.1f}")
         assert least / high < due < most / low
-
-
-# The tests of all checks -------------------------------------------------------------------------
-
-test_what_is_counted, test_a_mistake_is_caught = both_tests(CHECKS, MISTAKES)
