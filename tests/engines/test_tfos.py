@@ -58,9 +58,12 @@ def test_a_failing_task_ends_the_run(tmp_path):
     assert [line.split(":")[0] for line in errors] == ["[tfos] InputMode.SPARK"], lines
 
 
-def compare_fed(changes=()):
-    """Asserts that fed mini-batches train a model with state and a penalty as Keras does."""
-    tfos = examples.load(FOLDER / "tfos.py", examples.replaced(FOLDER / "tfos.py", changes))
+def test_fed_mini_batches_train_a_model_as_with_keras():
+    """Catches a loss without the model's penalties, and a state that fed mini-batches leave alone.
+
+    The model has both: batch normalisation, dropout and an L2 penalty.
+    """
+    tfos = examples.load(FOLDER / "tfos.py")
     hogwild = examples.load(examples.main_script("From-TensorFlow-1/HogWild-Sessions"))
     tf, layers, data = hogwild.tf, hogwild.keras.layers, problem.digits_like()
     penalty = hogwild.keras.regularizers.L2(0.1)
@@ -94,23 +97,6 @@ def compare_fed(changes=()):
         due.append(mean)
     compared = {"losses": (found, due), "parameters": (last, w), "state": (kept, on_ps)}
     interleaved.check_apart(compared, 1e-5)
-
-
-def test_fed_mini_batches_train_a_model_as_with_keras():
-    compare_fed()
-
-
-@pytest.mark.parametrize(
-    "fails, change",
-    [
-        ("losses", (", *penalties])", "])")),
-        ("state", ("[v.assign(new) for v, new in zip(local_state, after)]", "[]")),
-    ],
-    ids=["no penalties", "frozen"],
-)
-def test_a_mistake_about_what_is_fed_is_caught(fails, change):
-    with support.caught(fails):
-        compare_fed([change])
 
 
 def test_flags_need_no_spark():
