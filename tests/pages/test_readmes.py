@@ -16,7 +16,16 @@ import pytest
 import support
 import tfrun
 import yaml
-from lab import diagrams, examples, new_example, picture_marks, reading_order, readmes, results
+from lab import (
+    diagrams,
+    examples,
+    new_example,
+    picture_marks,
+    reading_order,
+    readmes,
+    regions,
+    results,
+)
 from PIL import Image
 
 
@@ -118,10 +127,7 @@ def test_new_pictures_change_no_number(tmp_path, monkeypatch):
 
 
 def test_foreign_and_outdated_results_are_found(tmp_path):
-    """Each fault in a copy of HogWild: cp -r, another default, another line of the experiment.
-
-    Another comment or docstring, or a change in a region of the plumbing, is none.
-    """
+    """In a copy of HogWild: results of another folder, and a script that has one line more."""
     folder = tmp_path / "HogWild"
     shutil.copytree(support.ROOT / "HogWild", folder)
     launcher, script = folder / "run.sh", folder / "hogwild.py"
@@ -132,32 +138,65 @@ def test_foreign_and_outdated_results_are_found(tmp_path):
     # As if it were measured here.
     found |= {"example": examples.shown(folder), "digest": examples.example_digest(script)}
     readmes.check_provenance(found, launcher)
-    text = script.read_text()
-    for old, new, outdated in [
-        ("ps.push(flags.learning_rate * g)", "ps.push(g)", True),
-        (
-            "STEPS, BATCH_SIZE, LEARNING_RATE = 3000,",
-            "STEPS, BATCH_SIZE, LEARNING_RATE = 300,",
-            True,
-        ),
-        ("keras.layers.Dense(128,", "keras.layers.Dense(129,", True),
-        ("# HogWild: subtract, although", "# HogWild: subtract", False),
-        ("without locks.", "whenever they like.", False),
-        ("import time\n", "import time\nimport types\n", False),
-        ("OPTIONAL_WAIT_SECONDS = 30", "OPTIONAL_WAIT_SECONDS = 31", False),
-        # Below the divider: all workers draw the same, the sign, a test in training, metrics of 0.
-        ("flags.seed * 65536 + rank", "flags.seed * 65536", True),
-        ("mean, tape.gradient(mean, w)", "mean, -tape.gradient(mean, w)", True),
-        ("state, x, training=False", "state, x, training=True", True),
-        ("tf.reduce_mean(function(y, outputs))", "0 * tf.reduce_mean(function(y, outputs))", True),
-    ]:
-        script.write_text(examples.replaced(support.ROOT / "HogWild" / "hogwild.py", [(old, new)]))
-        if outdated:
-            with pytest.raises(examples.ToolError, match="outdated.*python lab/results.py"):
-                readmes.check_provenance(found, launcher)
-        else:
-            readmes.check_provenance(found, launcher)
-    assert text.count("import time\n") == 1
+    script.write_text(script.read_text() + "    MORE = 1\n")
+    with pytest.raises(examples.ToolError, match="outdated.*python lab/results.py"):
+        readmes.check_provenance(found, launcher)
+
+
+# A script of one line for each kind of code.
+SMALL = """\
+'Words of the script.'
+import time
+RATE = 0.1
+def update(w, g):
+    'Words of the algorithm.'
+    # A comment.
+    return w - RATE * g
+# region: problem
+ROWS = 100
+# endregion: problem
+# From here to the end: the same text
+# region: flags
+DEFAULT = 1
+# region: train
+def test(w):
+    return w - 1
+if __name__ == '__main__':
+    update(1, 2)
+"""
+
+
+@pytest.mark.parametrize(
+    "old, new, outdated",
+    [
+        ("Words of the script", "Other words of the script", False),
+        ("Words of the algorithm", "Other words of it", False),
+        ("# A comment.", "# Another comment.", False),
+        ("import time", "import types", False),
+        ("DEFAULT = 1", "DEFAULT = 2", False),
+        ("RATE = 0.1", "RATE = 0.2", True),
+        ("RATE * g", "g", True),
+        ("ROWS = 100", "ROWS = 101", True),
+        ("w - 1", "w + 1", True),
+    ],
+)
+def test_what_makes_results_outdated(old, new, outdated):
+    """Catches words, an import or a region of the plumbing that do, and code that does not."""
+    assert SMALL.count(old) == 1
+    changed = examples.digest_of_text(SMALL.replace(old, new))
+    assert (changed != examples.digest_of_text(SMALL)) == outdated
+
+
+def test_a_region_is_plumbing_or_the_experiment():
+    """Catches a region of the experiment that results do not depend on, or the other way round."""
+    script = examples.main_script("HogWild")
+    text, outdated = script.read_text(), set()
+    for name, region in regions.regions(script).items():
+        longer = text.replace(region, f"{region}\nMORE = 1")
+        assert longer != text
+        if examples.digest_of_text(longer) != examples.digest_of_text(text):
+            outdated.add(name)
+    assert outdated == {"problem", "start", "serve", "call", "network", "facts", "train"}
 
 
 def test_foreign_numbers_of_a_measurement_are_found():

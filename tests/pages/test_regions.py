@@ -32,9 +32,16 @@ BELOW = [
 ]
 SESSIONS = "From-TensorFlow-1/HogWild-Sessions"
 KINDS = {
-    *("single process", "parameter server, asynchronous", "parameter server, synchronous"),
-    *("all-reduce", "gossip, synchronous", "gossip, asynchronous", "model parallel"),
-    *("coordinator", "driver", "train and evaluate"),
+    "single process",
+    "parameter server, asynchronous",
+    "parameter server, synchronous",
+    "all-reduce",
+    "gossip, synchronous",
+    "gossip, asynchronous",
+    "model parallel",
+    "coordinator",
+    "driver",
+    "train and evaluate",
 }
 
 
@@ -51,31 +58,59 @@ def test_all_copies_are_the_same():
     assert set(SCRIPTS) >= {path for path, kind in kinds.items() if kind != "driver"}
 
 
+def problems_of(root, **texts):
+    """Returns what regions.problems finds in a clone with these scripts, one in each folder."""
+    for name, text in texts.items():
+        folder = root / name
+        folder.mkdir(parents=True)
+        (folder / f"{name}.py").write_text(f'"""By hand.\n\nKind: single process\n"""\n{text}')
+        (folder / "run.sh").touch()
+    support.git(root, "init", "-q")
+    support.git(root, "add", ".")
+    return regions.problems(root)
+
+
+REGION = """
+# region: problem
+def rows():
+    return {}
+
+
+# endregion: problem
+"""
+
+
 def test_a_difference_is_found(tmp_path):
-    """In a copy of two scripts: a changed word, a wrong marker, one function in two scripts."""
-    other = "From-TensorFlow-1/Distributed-Setup-Sessions"
-    for folder in (SESSIONS, other):
-        (tmp_path / folder).mkdir(parents=True)
-        script = examples.main_script(folder)
-        (tmp_path / folder / script.name).write_text(script.read_text())
-        (tmp_path / folder / "run.sh").touch()
-    support.git(tmp_path, "init", "-q")
-    support.git(tmp_path, "add", ".")
-    assert regions.problems(tmp_path)[0] == []
-    victim = tmp_path / SESSIONS / "hogwild_sessions.py"
-    neighbour = tmp_path / other / "distributed_setup_sessions.py"
-    whole = victim.read_text()
-    for old, new in [
-        ("Times are seconds since 1970", "Times are minutes since 1970"),
-        ("# endregion: problem\n", ""),
-        ("# region: vector\n", ""),
-        ("    return flags\n", "    return flags\n\n\n# endregion: flags\n"),
-        ("\n\nSTEPS, ", "\n\ndef helper():\n    pass\n\n\nSTEPS, "),
-    ]:
-        for script in [victim, neighbour] if "helper" in new else [victim]:
-            script.write_text(examples.replaced(script, [(old, new)]))
-        assert regions.problems(tmp_path)[0], f"not found: {new!r}"
-        victim.write_text(whole)
+    """In two scripts of a few lines. Catches another word in one of them."""
+    assert problems_of(tmp_path / "same", a=REGION.format(3), b=REGION.format(3)) == ([], 2)
+    faults, copies = problems_of(tmp_path / "other", a=REGION.format(3), b=REGION.format(4))
+    assert copies == 2 and len(faults) == 1
+    assert "-    return 3\n+    return 4" in faults[0]
+
+
+def test_a_function_of_two_scripts_is_found(tmp_path):
+    """Catches one that stands in two scripts but in no region; an algorithm may stand in many."""
+    text = "\n\ndef {}():\n    pass\n"
+    assert problems_of(tmp_path / "own", a=text.format("main"), b=text.format("main")) == ([], 0)
+    faults, _ = problems_of(tmp_path / "two", a=text.format("helper"), b=text.format("helper"))
+    assert faults == ["helper is in 2 scripts, but in no region"]
+
+
+@pytest.mark.parametrize(
+    "text, fault",
+    [
+        ("# region: problem\nx = 1\n", "the region problem has no end"),
+        ("x = 1\n# endregion: problem\n", "endregion: problem, inside no region"),
+        ("# region: a\n# region: b\n# endregion: b\n", "region: b, inside a"),
+        ("# region: a\n# endregion: b\n", "endregion: b, inside a"),
+        ("# region problem\nx = 1\n", "is not a marker, but looks like one"),
+        (REGION + REGION, "the region problem stands twice"),
+    ],
+    ids=["no end", "no begin", "one inside another", "another end", "no colon", "twice"],
+)
+def test_a_wrong_marker_is_found(text, fault, tmp_path):
+    faults, _ = problems_of(tmp_path, a=text)
+    assert len(faults) == 1 and fault in faults[0]
 
 
 # What stands above the divider, in this order.
@@ -133,37 +168,59 @@ def test_the_example_stands_above_the_divider(script):
     assert not order_faults(script.read_text())
 
 
+# The parts of a script in their order, each as short as it can be.
+PARTS = {
+    "docstring": '"""A script by hand."""',
+    "imports": "import argparse\nimport time",
+    "server": "def server():\n    pass",
+    "update": "def update():\n    pass",
+    "defaults": "STEPS, BATCH_SIZE = 30, 2",
+    "load_data": "def load_data():\n    pass",
+    "main": "def main():\n    pass",
+    "divider": examples.DIVIDER,
+    "flags": "# region: flags\ndef parse_flags():\n    pass",
+    "tasks": "# region: tasks\nclass Cluster:\n    pass",
+    "guard": 'if __name__ == "__main__":\n    main()',
+}
+HELPER = "def helper():\n    pass"
+
+
+def faults_of(parts):
+    """Returns the faults in the order of a script of these parts."""
+    return order_faults("\n\n\n".join(parts) + "\n")
+
+
+def test_a_script_in_its_order_has_no_fault():
+    assert faults_of(PARTS.values()) == []
+    without = [text for name, text in PARTS.items() if name != "server"]
+    assert faults_of(without) == []  # as of a single process
+
+
 @pytest.mark.parametrize(
-    "old, new",
-    [
-        ("# From here to the end: the same text", "# Below"),
-        ("\n\ndef algorithm(", "\n\ndef helper():\n    pass\n\n\ndef algorithm("),
-        ("# endregion: main\n", "# endregion: main\n\n\ndef helper():\n    pass\n"),
-        ("\n# region: flags\n", "\ndef helper():\n    pass\n\n\n# region: flags\n"),
-        ("STEPS, BATCH_SIZE, LEARNING_RATE = 3000, 32, 0.1", "MORE = 1"),
-        ("\nimport argparse\n", "\nWAIT = 1\n\n\ndef main():\n    pass\n\n\nimport argparse\n"),
-    ],
-    ids=[
-        "no divider",
-        "helper first",
-        "helper after main",
-        "no region",
-        "no defaults",
-        "main first",
-    ],
+    "missing", ["docstring", "imports", "update", "defaults", "main", "divider"]
 )
-def test_another_order_is_found(old, new):
-    script = examples.main_script(SESSIONS)
-    assert not order_faults(script.read_text())
-    assert order_faults(examples.replaced(script, [(old, new)]))
+def test_a_missing_part_is_found(missing):
+    assert faults_of(text for name, text in PARTS.items() if name != missing)
 
 
-def test_swapped_regions_are_found():
-    """In HogWild-Sessions' text: flags and cluster, one in the place of the other."""
-    script = examples.main_script(SESSIONS)
-    whole, text = regions.regions(script), script.read_text()
-    text = text.replace(whole["flags"], "HERE").replace(whole["cluster"], whole["flags"])
-    assert order_faults(text.replace("HERE", whole["cluster"]))
+@pytest.mark.parametrize("at", ["server", "update", "divider", "flags", "guard"])
+def test_a_function_in_no_place_of_its_own_is_found(at):
+    """Catches a helper before the algorithm, after main, and below the divider in no region."""
+    texts = list(PARTS.values())
+    helper = HELPER if at in ("server", "divider", "flags") else f"x = 1\n{HELPER}"
+    if at == "update":  # between the functions of the example a helper may stand
+        helper = "def main():\n    pass"
+    if at == "guard":
+        helper = f"# region: other\n{HELPER}"
+    texts.insert(list(PARTS).index(at), helper)
+    assert faults_of(texts)
+
+
+def test_swapped_parts_are_found():
+    """Catches two regions, or two parts of the example, one in the place of the other."""
+    for one, other in (("flags", "tasks"), ("defaults", "main"), ("imports", "server")):
+        swapped = {**PARTS, one: PARTS[other], other: PARTS[one]}
+        assert faults_of(swapped.values()), (one, other)
 
 
 def algorithm_lines(text):
@@ -179,12 +236,11 @@ def test_an_algorithm_is_short(script):
     assert algorithm_lines(script.read_text()) <= ALGORITHM_LINES
 
 
-def test_a_longer_algorithm_is_found():
-    """Catches a count that counts nothing."""
-    text = examples.main_script(SESSIONS).read_text()
-    line = "    loss, g = gradient("
-    longer = examples.replaced(text, [(line, "    x = 0\n" * ALGORITHM_LINES + line)])
-    assert algorithm_lines(longer) == algorithm_lines(text) + ALGORITHM_LINES
+def test_the_lines_of_an_algorithm():
+    """Catches a count that counts nothing, and one that counts other functions, too."""
+    text = "def update():\n" + "    x = 0\n" * 70 + "\n\ndef main():\n    pass\n"
+    assert algorithm_lines(text) == 71
+    assert algorithm_lines("def server():\n    pass\n\n\n" + text) == 73
 
 
 KIND = "parameter server, asynchronous"
