@@ -30,9 +30,10 @@ def names(script):
 # Who is who, in this process ---------------------------------------------------------------------
 
 
-def who_is_who(script, folder, monkeypatch, text=None):
-    """The named comparisons of who each task is with who it has to be."""
-    module, wrong = examples.load(script, text), []
+@pytest.mark.parametrize("script", CLUSTERS, ids=names)
+def test_who_is_who(script, tmp_path, monkeypatch):
+    """Catches worker 0 as the chief beside a task of the type chief, in each script."""
+    module, folder = examples.load(script), tmp_path
     coordinator = examples.kind_of(script) == "coordinator"
     jobs = {"chief": ["a:1"], "worker": ["b:2", "c:3"], "ps": ["d:4"]}
     if not (coordinator or examples.kind_of(script).startswith(("parameter", "train"))):
@@ -43,15 +44,11 @@ def who_is_who(script, folder, monkeypatch, text=None):
         monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": jobs, "task": named}))
         there = module.Cluster()
         if coordinator:
-            if there.chief != "a:1":
-                wrong.append(f"chief: {there.chief} for {task}")
+            assert there.chief == "a:1", task
             continue
-        found = getattr(there, "rank", None), [tuple(each) for each in there.workers]
-        if found != (rank, TASKS):
-            wrong.append(f"rank: {found} of {task}")
+        assert there.rank == rank and [tuple(worker) for worker in there.workers] == TASKS, task
         device = getattr(there, "device", None) or f"/job:{task[0]}/task:{task[1]}"
-        if device != f"/job:{task[0]}/task:{task[1]}":
-            wrong.append(f"device: {device} of {task}")
+        assert device == f"/job:{task[0]}/task:{task[1]}", task
         flags = types.SimpleNamespace(steps=9)
         before = {path.name for path in folder.iterdir()}
         if hasattr(module, "serve_part"):
@@ -65,38 +62,14 @@ def who_is_who(script, folder, monkeypatch, text=None):
             metrics = module.Metrics(there.task, there.workers, [], flags)
         left = {path.name for path in folder.iterdir()} - before - {".chief"}
         due = {f"metrics-{task[0]}-{task[1]}.csv", *(["flags.json"] if rank == 0 else [])}
-        if left != due or metrics.is_chief != (rank == 0):
-            wrong.append(f"files: {task} leaves {sorted(left)}")
+        assert left == due and metrics.is_chief == (rank == 0), task
         metrics.file.close()
         if getattr(metrics, "lock", None):
             metrics.lock.close()
     facts = folder / "flags.json"
     if not coordinator and facts.exists():
         tasks = json.loads(facts.read_text())["tasks"]
-        if tasks != [f"{job}-{index}" for job, index in TASKS]:
-            wrong.append(f"tasks: {tasks}")
-    assert not wrong, "\n".join(wrong)
-
-
-@pytest.mark.parametrize("script", CLUSTERS, ids=names)
-def test_who_is_who(script, tmp_path, monkeypatch):
-    """Catches worker 0 as the chief beside a task of the type chief, in each script."""
-    who_is_who(script, tmp_path, monkeypatch)
-
-
-@pytest.mark.parametrize(
-    "folder, fails, change",
-    [
-        (SESSIONS, "rank", ('for job in ("chief", "worker")', 'for job in ("worker", "chief")')),
-        (SESSIONS, "rank", ("self.workers.index(self.task)", "self.index")),
-        ("Ring-AllReduce", "files", ("= task == workers[0]", "= task[1] == 0")),
-        (SESSIONS, "device", ('f"/job:{self.job}/task', 'f"/job:worker/task')),
-    ],
-)
-def test_a_mistake_in_who_is_who_is_caught(folder, fails, change, tmp_path, monkeypatch):
-    script = examples.main_script(folder)
-    with support.caught(fails):
-        who_is_who(script, tmp_path, monkeypatch, examples.replaced(script, [change]))
+        assert tasks == [f"{job}-{index}" for job, index in TASKS]
 
 
 def test_gpus_of_a_chief(monkeypatch):
@@ -181,10 +154,15 @@ def check_losses(run, w, n):
             assert apart < 1e-4, f"losses: {apart:g} apart, of {job} {index} at {number}"
 
 
-def check_chief(name, folder, changes=()):
-    """The named comparisons of a run with a chief that a mistake must fail."""
+@pytest.mark.long
+@pytest.mark.parametrize("name", KINDS)
+def test_the_chief_makes_tests_and_saves(name, tmp_path):
+    """Catches another task that makes the model, tests or saves, and a rank for two tasks.
+
+    The chief comes after the others, and their own first w is another one.
+    """
     script = support.ROOT / name
-    run = train(name, folder, examples.replaced(script, changes))
+    run = train(name, tmp_path, script.read_text())
     n = 1 if "parallelism" in name else 1 + KINDS[name][1]
     data = RunData.read(run)
     assert data.flags["tasks"] == [f"{job}-{index}" for job, index in TASKS[:n]], "tasks: others"
@@ -207,18 +185,6 @@ def check_chief(name, folder, changes=()):
     )
     assert apart < 1e-6, f"w: {apart:g} apart from what the chief has made"
     check_losses(run, w, n)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=pytest.mark.long) for name in KINDS],
-)
-def test_the_chief_makes_tests_and_saves(name, tmp_path):
-    """Catches another task that makes the model, tests or saves, and a rank for two tasks.
-
-    The chief comes after the others, and their own first w is another one.
-    """
-    check_chief(name, tmp_path)
 
 
 # Under tfrun -------------------------------------------------------------------------------------
