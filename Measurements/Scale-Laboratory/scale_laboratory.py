@@ -21,9 +21,9 @@ import textwrap
 from typing import NamedTuple
 
 import numpy as np
-from lab import delays, drivers, examples
+from lab import delays, drivers, examples, learn
 from rich.console import Group
-from tfrun.simulate import cost, laws, learn, plan, schemes
+from tfrun.simulate import cost, laws, plan, schemes
 
 FOLDER = examples.ROOT / "Measurements" / "Scale-Laboratory"
 STRAGGLER, SLOW_LINK, LOST = "a straggler", "a slow link", "one is lost"

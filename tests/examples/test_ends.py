@@ -128,5 +128,5 @@ def test_who_is_ahead_does_not_wait_after_the_last_update():
             worker.script.ask_first(worker.ps, "lead")
         for worker in one, two, one:
             worker.push()
-        lead = int(one.ps.ask_first("lead"))
+        lead = int(one.script.ask_first(one.ps, "lead"))
     assert lead == 0

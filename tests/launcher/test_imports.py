@@ -14,7 +14,7 @@ FLOORS = {  # what the modules of a folder may import, besides BELOW and its own
     "launch": {"runs", "problems"},
     "problems": set(),
     "pictures": {"runs"},
-    "runs": {"simulate"},
+    "runs": set(),
     "simulate": set(),
 }
 

@@ -15,12 +15,11 @@ import made_run
 import numpy as np
 import pytest
 import support
-from lab import delays
+from lab import delays, learn
 from tfrun.commands.plan import command
-from tfrun.simulate import cost, laws, learn, plan, schemes
+from tfrun.runs import summary
+from tfrun.simulate import cost, laws, plan, schemes
 
-FOLDER = support.ROOT / "tfrun" / "simulate"
-NAMES = ("laws", "schemes", "cost", "learn", "plan")  # each imports only those before it
 RUNS = 12
 
 
@@ -219,7 +218,7 @@ def test_staleness():
         within(f"n - 1, {law}", 15, schemes.staleness(trace).mean(), 0.01)
         if law == "lognormal":
             spans = [(trace.push - trace.pull)[trace.worker == k] for k in range(16)]
-            rates = schemes.staleness_by_rates(spans, trace.push[-1])
+            rates = summary.staleness_by_rates(spans, trace.push[-1])
             within("n - 1, by rates", 15, rates, 0.01)
     trace = schemes.queued(laws.step_times("exponential", 16, 800, seed=4), push=0.1)
     within("n - 1, a queue", 15, schemes.staleness(trace).mean(), 0.02)

@@ -10,7 +10,6 @@ import numpy as np
 from tfrun.formatting import finite
 from tfrun.runs import metrics_csv, run_directory
 from tfrun.runs.data import RunData
-from tfrun.simulate.schemes import staleness_by_rates
 
 
 def best_values(directions, tasks):
@@ -35,6 +34,17 @@ def late_pushes(pushes):
     """Returns the number of pushes with any staleness; None where it was not measured."""
     staleness = pushes["staleness"]
     return None if staleness.size and np.isnan(staleness).all() else int((staleness > 0).sum())
+
+
+def staleness_by_rates(spans, seconds):
+    """Returns the mean staleness that workers' rates lead to.
+
+    While a worker is between its pull and its push, the others push at their rates. spans: for each
+    worker, an array of its seconds from pull to push, within so many seconds.
+    """
+    total = sum(span.size for span in spans)
+    expected = sum(np.nansum(span) * (total - span.size) for span in spans)
+    return expected / (total * seconds or 1)
 
 
 def summarize(run: RunData) -> dict:
@@ -65,9 +75,9 @@ def summarize(run: RunData) -> dict:
     # The pushes of the time that the rate divides by, and no others.
     examples = sum(np.nansum(p["examples"][p["push_time"] > begun]) for p in pushes.values())
     staleness = joined(p["staleness"] for p in pushes.values())
-    # What each worker takes from pull to push; meanwhile the others push at their rates.
+    # What each worker takes from pull to push.
     spans = [(p["push_time"] - p["pull_time"])[p["push_time"] > begun] for p in pushes.values()]
-    late = staleness_by_rates(spans, seconds)
+    by_rates = staleness_by_rates(spans, seconds)
     missing = [task for task in tasks if task not in pushes]
     each_task = [pushes.get(task) for task in [*tasks, *came]]
     return {
@@ -82,7 +92,7 @@ def summarize(run: RunData) -> dict:
         "examples_per_second": finite(examples / seconds) if seconds else None,
         "wall_seconds": finite(seconds),
         "staleness_mean": finite(staleness.mean()) if staleness.size else None,
-        "staleness_by_rates": finite(late) if staleness.any() and flags["ps"] else None,
+        "staleness_by_rates": finite(by_rates) if staleness.any() and flags["ps"] else None,
         "pushes_per_worker": [p and p["push_time"].size for p in each_task],
         "late_per_worker": [p and late_pushes(p) for p in each_task],
         "restarts": sum(max(0, len(metrics.spans) - 1) for metrics in everything),

@@ -203,16 +203,6 @@ def staleness(trace):
     return (trace.step - trace.version)[trace.step >= 0]
 
 
-def staleness_by_rates(spans, seconds):
-    """Returns the mean staleness that rates lead to: that of the others, times pull to push.
-
-    spans: for each worker, an array of its seconds from pull to push, within so many seconds.
-    """
-    total = sum(span.size for span in spans)
-    late = sum(np.nansum(span) * (total - span.size) for span in spans)
-    return late / (total * seconds or 1)
-
-
 def rate(trace):
     """Returns the gradients a second that moved w, behind the step in which a tenth is reached.
 

@@ -1,4 +1,4 @@
-"""Loss over seconds: a trace of schemes.py drives real updates of a softmax regression.
+"""Loss over seconds: a trace of tfrun.simulate.schemes drives real updates of a softmax regression.
 
 x: [examples, d], the last column 1; y: [examples], labels from 0; w: [d, classes]. A trace says
 which worker's gradient, taken at which version of w, moves w when; here it is computed.
@@ -36,10 +36,10 @@ def loss(w, x, y):
 def rows_of(n, updates, examples, seed=0):
     """Returns the rows of each mini-batch, [n, updates, BATCH]: a worker's whatever n is."""
     streams = [laws.stream(seed, k, purpose=3) for k in range(n)]
-    return np.stack([each.integers(examples, size=(updates, BATCH)) for each in streams])
+    return np.stack([stream.integers(examples, size=(updates, BATCH)) for stream in streams])
 
 
-def how_manieth(worker, n):
+def earlier_entries(worker, n):
     """Returns, for each entry of a trace, how many entries of its worker come before it."""
     order, counts = np.argsort(worker, kind="stable"), np.bincount(worker, minlength=n)
     which = np.empty(len(worker), np.int64)
@@ -54,8 +54,8 @@ class Curve:
         self.x, self.y, self.next, self.points = x, y, 0.0, []
         self.gap = number("seconds", seconds) / POINTS
 
-    def look(self, now, w):
-        """Notes the loss of w at that time, if it is time."""
+    def note_if_due(self, now, w):
+        """Notes the loss of w at that time, if the last note is long enough ago."""
         if now >= self.next:
             self.points.append((float(now), loss(w, self.x, self.y)))
             self.next = now + self.gap
@@ -73,11 +73,11 @@ def follow(trace, n, x, y, rows, lr, seconds, local=1):
     end = np.searchsorted(trace.push[used], seconds, "right")
     columns = trace.worker, trace.version, trace.step, trace.push
     worker, version, step, push = (column[used][:end] for column in columns)
-    which = how_manieth(trace.worker, n)[used][:end]
+    which = earlier_entries(trace.worker, n)[used][:end]
     first = np.flatnonzero(np.diff(step, prepend=-1))
     W = np.zeros((len(first) + 1, x.shape[1], y.max() + 1), np.float32)  # w of all versions
-    curve.look(0.0, W[0])
-    for made, (i, j) in enumerate(zip(first, np.append(first[1:], end))):
+    curve.note_if_due(0.0, W[0])
+    for update, (i, j) in enumerate(zip(first, np.append(first[1:], end))):
         w_k = W[version[i:j]]
         if local == 1 and (version[i:j] == version[i]).all():
             batch = rows[worker[i:j], which[i:j]].ravel()  # the mean of gradients: of the union
@@ -87,8 +87,8 @@ def follow(trace, n, x, y, rows, lr, seconds, local=1):
                 batch = rows[worker[i:j], which[i:j] * local + t]
                 w_k = w_k - lr * gradient(w_k, x[batch], y[batch])
             change = (W[version[i:j]] - w_k).mean(0)
-        W[made + 1] = W[made] - change
-        curve.look(push[j - 1], W[made + 1])
+        W[update + 1] = W[update] - change
+        curve.note_if_due(push[j - 1], W[update + 1])
     return curve.points
 
 
@@ -100,8 +100,8 @@ def follow_pairs(pairs, n, x, y, rows, lr, seconds):
     """
     lr, curve = np.float32(number("lr", lr)), Curve(x, y, seconds)
     w = np.zeros((n, x.shape[1], y.max() + 1), np.float32)
-    read, mean, which = w.copy(), w[0].copy(), how_manieth(pairs.worker, n)
-    curve.look(0.0, mean)
+    read, mean, which = w.copy(), w[0].copy(), earlier_entries(pairs.worker, n)
+    curve.note_if_due(0.0, mean)
     for k, j, i, now in zip(pairs.worker, pairs.partner, which, pairs.push):
         if now > seconds:
             break
@@ -110,5 +110,5 @@ def follow_pairs(pairs, n, x, y, rows, lr, seconds):
         w[k] -= g
         read[k] = w[k]
         mean -= g / n
-        curve.look(now, mean)
+        curve.note_if_due(now, mean)
     return curve.points, loss(w[0], x, y)
