@@ -198,11 +198,23 @@ def report(script, flags, width, measure, table_of, draw):
 
 
 def write_results(path, results):
-    """Writes results as JSON, in which a list without other lists stands on one line."""
-    text = json.dumps(results, indent=1)
-    flat = r'\[(?:[^][{}"]|"[^][{}"]*")*\]'
-    text = re.sub(flat, lambda found: re.sub(r"\n *", " ", found[0]), text)
-    path.write_text(re.sub(r"(?<=\[) | (?=\])", "", text) + "\n")
+    """Writes results as JSON, in which each item of a list stands on a line: so does each run."""
+    path.write_text(json_lines(results) + "\n")
+
+
+def json_lines(value, indent=""):
+    """Returns a value as JSON. A list of numbers or texts stands on one line."""
+    inner = indent + " "
+    if isinstance(value, dict) and value:
+        items = [f"{json.dumps(key)}: {json_lines(part, inner)}" for key, part in value.items()]
+        begin, end = "{}"
+    elif isinstance(value, (list, tuple)) and any(isinstance(x, (dict, list)) for x in value):
+        items = [json.dumps(part) for part in value]
+        begin, end = "[]"
+    else:
+        return json.dumps(value)
+    lines = ",\n".join(inner + item for item in items)
+    return f"{begin}\n{lines}\n{indent}{end}"
 
 
 def subplots(height, *shape, **more):

@@ -780,6 +780,7 @@ def leave(flags, source, directory):
             digests = report.joined(json.loads(there.read_text()), folders, digests)
         results = before | new
         results = {name: results[name] for name in in_order(results, flags.tasks)}
+        results = drawing.with_drawn_curves(results)
         there.write_text(json.dumps(digests, indent=1) + "\n")
     if own.resolve() != source.resolve():
         drivers.write_results(own, results)

@@ -147,18 +147,22 @@ def laws(results, tasks, rows, path, source):
     drivers.save(figure, path, source)
 
 
-def curve(result):
-    """Returns (seconds, losses): medians of the runs at the tests that all of them have.
+def timed(results):
+    """Returns the tasks whose runs last the same seconds, and have been measured."""
+    return [
+        task
+        for task, rows in tables.by_task(results).items()
+        if task not in ROUNDS and any(result["runs"] for result in rows.values())
+    ]
 
-    The loss of a run that failed counts as infinity.
-    """
-    whole = [run["curve"] for run in result["runs"] if "curve" in run]
-    number = min((len(seconds) for seconds, _ in whole), default=0)
-    lost = [math.inf] * (len(result["runs"]) - len(whole))
-    return (
-        [statistics.median(seconds[i] for seconds, _ in whole) for i in range(number)],
-        [statistics.median([*(losses[i] for _, losses in whole), *lost]) for i in range(number)],
-    )
+
+def with_drawn_curves(results):
+    """Returns results, in which only those rows have a curve that curves() draws."""
+    names = {f"{task}: {row}" for task in timed(results)[:MOST_PANELS] for row in LINES}
+    return {
+        name: {key: value for key, value in result.items() if key != "curve" or name in names}
+        for name, result in results.items()
+    }
 
 
 def curves(results, tasks, path, source):
@@ -169,8 +173,9 @@ def curves(results, tasks, path, source):
     for axes, task in zip(panels[0], tasks):
         for number, row in enumerate(LINES):
             result = there[task].get(row)
-            if result and len(curve(result)[0]) > 1:
-                (line,) = axes.plot(*curve(result), color=f"C{number}", lw=1.4, label=label(row))
+            seconds, losses = result.get("curve", ([], [])) if result else ([], [])
+            if len(seconds) > 1:
+                (line,) = axes.plot(seconds, losses, color=f"C{number}", lw=1.4, label=label(row))
                 lines.setdefault(label(row), line)
         axes.set(yscale="log", xlabel="seconds of training")
         axes.set_title(task, size=10)
@@ -227,25 +232,21 @@ def local_steps(results, path, source):
 def draw_all(results, directory, source):
     """Draws the pictures for which there are results."""
     there = tables.by_task(results)
-    timed = [
-        task
-        for task, rows in there.items()
-        if task not in ROUNDS and any(result["runs"] for result in rows.values())
-    ]
+    tasks = timed(results)
     both = [row for row in next(iter(there.values()), ()) if tables.is_example(row)]
     both = [row for row in both if all(row in there.get(task, ()) for task in FRONT)]
     if len(both) > 1:
         both.sort(key=lambda row: list(FAMILIES).index(family(row)))
         seconds(results, FRONT, both, directory / "front.png", source)
-    elif timed:
-        titles = {task: task for task in timed[:2]}
+    elif tasks:
+        titles = {task: task for task in tasks[:2]}
         rows = list(dict.fromkeys(row for task in titles for row in there[task]))
         seconds(results, titles, rows, directory / "seconds.png", source)
-    tasks = by_law(there)
-    rows = [row for row in LAWS if all(row in there[task] for task in tasks.values())]
-    if rows and len(tasks) > len(FRONT):
-        laws(results, tasks, rows, directory / "laws.png", source)
-    if timed:
-        curves(results, timed[:MOST_PANELS], directory / "loss.png", source)
+    by_cv = by_law(there)
+    rows = [row for row in LAWS if all(row in there[task] for task in by_cv.values())]
+    if rows and len(by_cv) > len(FRONT):
+        laws(results, by_cv, rows, directory / "laws.png", source)
+    if tasks:
+        curves(results, tasks[:MOST_PANELS], directory / "loss.png", source)
     if any(task in there for task in ROUNDS):
         local_steps(results, directory / "local-steps.png", source)

@@ -12,8 +12,9 @@ import numpy as np
 import search
 from lab import drivers, examples
 
-KEPT = ("updates", "examples", "waiting", "staleness_mean", "histogram", "gradient_seconds", "cv")
-KEPT += ("ps", "workers", "batch_size", "others")
+KEPT = ("updates", "examples", "waiting", "staleness_mean", "gradient_seconds", "cv", "others")
+TASKS = ("ps", "workers", "batch_size")  # are kept once for all runs of a row
+LOSSES = (1.5, 1, 0.5, 0.3, 0.2, 0.15, 0.1, 0.05)  # whose seconds are kept beside the target's
 DIGITS = 4  # of a number that is kept
 LOOKS, LAST = 30, 3  # looks at a run; of which the mean counts
 
@@ -46,38 +47,64 @@ def looks(rows, what, length):
 
 
 def arrival(rows, target, length):
-    """Returns (seconds, number of the test, whether at once) of the first look at a target."""
+    """Returns (seconds, number of the test) of the first look at a target, or None twice."""
     what, number = target
-    found = looks(rows, what, length) if number is not None else []
-    for place, (at, mean, test) in enumerate(found):
+    for at, mean, test in looks(rows, what, length) if number is not None else ():
         if mean >= number - 1e-9 if what == "accuracy" else mean <= number + 1e-9:
-            return round(at, 3), test, place == 0
-    return None, None, False
+            return round(at, 3), test
+    return None, None
+
+
+def first_look(rows, length):
+    """Returns the seconds of the first look that sees enough tests, or None."""
+    return next((round(at, 3) for at, _, _ in looks(rows, "loss", length)), None)
+
+
+def seconds_to(rows, length):
+    """Returns the seconds of the first looks at LOSSES, as far as a run came."""
+    seconds = [arrival(rows, ("loss", loss), length)[0] for loss in LOSSES]
+    return [at for at in seconds if at is not None]
+
+
+def median_curve(runs):
+    """Returns [seconds, losses]: medians of the runs at the tests that all of them have.
+
+    The loss of a run that failed counts as infinity; a median of infinity is None.
+    """
+    whole = [run["evaluations"] for run in runs if not has_failed(run)]
+    number = min((len(rows["seconds"]) for rows in whole), default=0)
+    failed = [math.inf] * (len(runs) - len(whole))
+    losses = [
+        statistics.median([*(rows["loss"][i] for rows in whole), *failed]) for i in range(number)
+    ]
+    seconds = [statistics.median(rows["seconds"][i] for rows in whole) for i in range(number)]
+    return [seconds, [None if loss == math.inf else loss for loss in losses]]
 
 
 def kept(run, target, length=None):
     """Returns what is kept of a run that is reported. target: as in one_run.End.
 
-    length: as in looks(). first: whether already the first mean was at the target. A failure has
-    found nothing.
+    length: as in looks(). What was reached at the first look may have been reached before. A
+    failure has reached nothing.
     """
     if has_failed(run):
         why = run.get("failed", run["ended"]).strip().splitlines()[-1][:200]
         return {"seed": run["seed"], "failed": why, "others": run.get("others")}
     rows = run["evaluations"]
-    at, place, first = arrival(rows, target, length)
+    at, test = arrival(rows, target, length)
     return {
         "seed": run["seed"],
         "reached": at,
-        "first": first,
+        "first_look": first_look(rows, length),
+        "seconds_to": seconds_to(rows, length),
         "loss": run["test_loss"],
         "accuracy": run["test_accuracy"],
         "training": run["training_loss"],
-        "examples_to": None if place is None else rows["examples"][place],
-        "megabytes_to": None if place is None else rows["megabytes"][place],
+        "examples_to": None if test is None else rows["examples"][test],
+        "megabytes_to": None if test is None else rows["megabytes"][test],
         "megabytes": short(run["bytes"] / 1e6),
         **{name: short(run[name]) for name in KEPT if name in run},
-        "curve": [rows["seconds"], rows["loss"]],
+        "tests": len(rows["seconds"]),
     }
 
 
@@ -125,18 +152,22 @@ def results_of(cases, seeds, target_of, searched):
         hopeless = ended and search.chosen(case["tries"]) is None and case["tries"]
         if len(case["runs"]) < seeds and not hopeless:
             continue
-        target = target_of(task)
+        target, runs = target_of(task), case["runs"][:seeds]
+        facts = next((run for run in runs if not has_failed(run)), {})
         results[name] = {
             "setting": case.get("chosen"),
             "seconds": case.get("seconds"),
             "target": list(target),
+            "losses": LOSSES,
+            "tasks": {fact: facts[fact] for fact in TASKS if fact in facts},
             "edge": at_the_edge,
             "measured": case.get("measured"),
             "tries": tries_of(case),
             "most_others_of_tries": max(
                 (tried["others"] or 0 for tried in case["tries"]), default=0
             ),
-            "runs": [kept(run, target, case.get("seconds")) for run in case["runs"][:seeds]],
+            "runs": [kept(run, target, case.get("seconds")) for run in runs],
+            "curve": median_curve(runs),
         }
     return results
 

@@ -39,7 +39,10 @@ def number_of(result, what):
     if what == "accuracy":
         values = [0.0 if value == math.inf else value for value in values]
     early = what.endswith("_to") or what == verdict.SECONDS
-    return [(value, early and bool(run.get("first"))) for value, run in zip(values, result["runs"])]
+    return [
+        (value, early and verdict.at_first_look(run, run.get(verdict.SECONDS, math.inf)))
+        for value, run in zip(values, result["runs"])
+    ]
 
 
 def middle(result, what):
@@ -107,7 +110,7 @@ def setting(result):
 
 def tests(result):
     """Returns the median of a run's tests."""
-    numbers = [len(run["curve"][0]) for run in result["runs"] if run.get("curve")]
+    numbers = [run["tests"] for run in result["runs"] if "tests" in run]
     return f"{statistics.median(numbers):.0f}" if numbers else ""
 
 
@@ -163,12 +166,12 @@ def table_of(results):
     for task, rows in by_task(results).items():
         reached = target(next(iter(rows.values())))
         for number, (row, result) in enumerate(rows.items()):
-            jobs = [run for run in result["runs"] if "workers" in run][:1]
+            jobs = result["tasks"]
             accuracy = spread(result, "accuracy", "{:.1f}", 100) if shares_accuracy(result) else ""
             table.add_row(
                 [task, f"to {reached}"][number] if number < 2 else "",
                 label(row),
-                "".join(f"{run['ps']} ps, {run['workers']} w" for run in jobs),
+                f"{jobs['ps']} ps, {jobs['workers']} w" if jobs else "",
                 setting(result),
                 str(len(result["tries"]) or ""),
                 tests(result),

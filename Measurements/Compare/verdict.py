@@ -54,21 +54,26 @@ def rows_of(results, task):
     return {plain(row): found for (own, row), found in cases if own == task and found["runs"]}
 
 
-def values(result, what, least=False):
-    """Returns what each run has found; infinity of one that has not.
+def at_first_look(run, seconds):
+    """Returns whether a run may have been before these seconds where it was at them."""
+    return seconds is not None and seconds == run.get("first_look")
 
-    what: the name of a number, such as SECONDS; or a test loss: the seconds to it. least: what the
-    first mean of looks has found counts as found at once.
+
+def values(result, what, least=False):
+    """Returns what each run has reached; infinity of one that has not.
+
+    what: the name of a number, such as SECONDS; or a test loss: the seconds to it. least: what was
+    reached at the first look counts as reached at once.
     """
-    found = []
+    numbers, is_a_loss = [], isinstance(what, float)
     for run in result["runs"]:
-        value, first = run.get(what), what == SECONDS and run.get("first")
-        if isinstance(what, float) and "curve" in run:
-            rows = dict(zip(("seconds", "loss"), run["curve"]))
-            value, _, first = report.arrival(rows, ("loss", what), result["seconds"])
+        value = run.get(what)
+        if is_a_loss:
+            value = dict(zip(result["losses"], run.get("seconds_to", ()))).get(what)
+        early = (is_a_loss or what == SECONDS) and at_first_look(run, value)
         value = math.inf if value is None else value
-        found.append(0.0 if least and first else value)
-    return found
+        numbers.append(0.0 if least and early else value)
+    return numbers
 
 
 def probability(ones, others):
@@ -140,6 +145,9 @@ def fault(results, mark, losses, task, ones, others):
     if missing := [row for row in (*ones, *others) if plain(row) not in rows]:
         return f"the results have no row {missing[0]} of the task {task}"
     whats = [LAST.get(loss) or float(loss) for loss in losses.split(", ") if loss] or [SECONDS]
+    known = [*LAST.values(), SECONDS, *report.LOSSES]
+    if unknown := [what for what in whats if what not in known]:
+        return f"the results have no seconds to a loss of {unknown[0]:g}, but to {report.LOSSES}"
     for what, one, other in itertools.product(whats, ones, others):
         found = verdict(results, task, one, other, what)
         if found is MARKS[mark]:
@@ -164,8 +172,14 @@ def in_words(results, task, one, other, what):
 def main():
     parser = drivers.Parser(__doc__)
     parser.add_argument("pair", help='"TASK: ROW / ROW"')
-    words = "to this test loss, not to the target"
-    parser.add_argument("--loss", type=drivers.positive(float), help=words)
+    losses = ", ".join(f"{loss:g}" for loss in report.LOSSES)
+    parser.add_argument(
+        "--loss",
+        type=float,
+        choices=report.LOSSES,
+        metavar="LOSS",
+        help=f"to this test loss, not to the target: {losses}",
+    )
     flags = parser.parse_args()
     known = re.fullmatch(r"(.+?): (.+) / (.+)", flags.pair)
     path = pathlib.Path(__file__).with_name("results.json")

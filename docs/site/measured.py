@@ -123,12 +123,12 @@ def compare(results):
             runs = next((results[key]["runs"] for key in places if key in results), None)
             if runs is None:
                 continue
-            found = [(run.get("reached"), run.get("first")) for run in runs]
-            found = sorted((math.inf if at is None else at, bool(early)) for at, early in found)
-            seconds = statistics.median(at for at, _ in found) if found else math.inf
+            times = [(run.get("reached"), run.get("first_look")) for run in runs]
+            times = sorted((math.inf if at is None else at, at == first) for at, first in times)
+            seconds = statistics.median(at for at, _ in times) if times else math.inf
             words = "97% never"
             if seconds < math.inf:
-                early = "≤ " * found[len(found) // 2][1]
+                early = "≤ " * times[len(times) // 2][1]
                 words = f"97% in {early}{number(seconds)} s"
             late = median(run.get(LATE) for run in runs)
             rows[algorithm] = row(None, None if algorithm == "one" else late, words)

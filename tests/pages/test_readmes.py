@@ -614,8 +614,7 @@ def test_flags_in_the_table_are_argparse_s():
 def test_files_are_small():
     """Catches a large file, which every clone would load for ever."""
     for path in examples.tracked("*"):
-        if path != readmes.COMPARE:  # all runs of a grid, and their curves
-            assert path.stat().st_size < 500 * 1024, f"{path} is larger than 500 KB"
+        assert path.stat().st_size < 500 * 1024, f"{path} is larger than 500 KB"
 
 
 def test_style():
