@@ -15,7 +15,7 @@ ALGORITHM_LINES = 60
 BELOW = [
     *("rounds", "clocks", "together"),
     "flags",
-    *("tasks", "transport", "parts", "serve", "checkpoint", "call"),
+    *("tasks", "transport", "parts", "serve", "checkpoint", "call", "first"),
     *("network", "rows", "word_pairs", "facts", "train"),
     *("evaluator", "train_until_stopped"),
     *("log", "one_process"),
