@@ -46,11 +46,20 @@ class Run:
     """An example under tfrun, in a folder of its own; what happens to it is noted.
 
     example: its folder. changes: [(what stands in its script just once, what takes its place)].
+    environment: {variable: value} beside the usual ones.
     disk: megabytes of a disk of its own for what it writes.
     """
 
     def __init__(
-        self, folder, example="HogWild", ps=1, restarts=2, flags=(), changes=(), disk=None
+        self,
+        folder,
+        example="HogWild",
+        ps=1,
+        restarts=2,
+        flags=(),
+        changes=(),
+        environment=(),
+        disk=None,
     ):
         self.directory, self.output = folder / "run", folder / "output.txt"
         self.directory.mkdir(parents=True)
@@ -65,7 +74,7 @@ class Run:
         command = [TFRUN, "--ps", ps, "--workers", 2, "--", script, "--steps", 10**6]
         command += ["--checkpoint-steps", SAVE, *flags]
         self.command = [str(word) for word in command]
-        self.restarts = str(restarts)
+        self.restarts, self.environment = str(restarts), dict(environment)
         self.faults, self.codes = [], []  # (from, to) in seconds since 1970; exit codes
         self.saved = 0  # the update of the newest whole checkpoint when the fault begins
         self.start()
@@ -79,7 +88,7 @@ class Run:
         with open(self.output, "a") as output:
             return subprocess.Popen(
                 [self.command[0], *flags, *self.command[1:]],
-                env={**os.environ, "OUTPUT_DIR": str(self.directory)},
+                env={**os.environ, **self.environment, "OUTPUT_DIR": str(self.directory)},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -313,7 +322,7 @@ def two_chiefs(run, off):
     run.goes_on()
 
 
-IMPATIENT = [('"REQUIRED_WAIT_SECONDS", 120', '"REQUIRED_WAIT_SECONDS", 5')]
+IMPATIENT = {"environment": {"REQUIRED_WAIT_SECONDS": "5"}}
 NO_LOCK = [("fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)", "pass")]
 ONE_CHECKPOINT = [("[*paths[-4:], path]", "[path]"), ("in paths[:-4]:", "in paths:")]
 NO_RESTARTS = {"restarts": 0}
@@ -381,7 +390,7 @@ DRILLS = [
         "SIGSTOP of a ps for 10 s",
         one_task(Run.pause, "ps", 0),
         PAUSE + 2,
-        off={"changes": IMPATIENT, **NO_RESTARTS},
+        off={**IMPATIENT, **NO_RESTARTS},
     ),
     Drill(
         "SIGSTOP of the chief for 10 s",
@@ -390,9 +399,7 @@ DRILLS = [
         away=("worker-0", PAUSE + 2),
         off=SYNCHRONOUS,
     ),
-    Drill(
-        "No network for 10 s", network_away, PAUSE + 15, off={"changes": IMPATIENT, **NO_RESTARTS}
-    ),
+    Drill("No network for 10 s", network_away, PAUSE + 15, off={**IMPATIENT, **NO_RESTARTS}),
     Drill(
         "A full disk",
         full_disk,
