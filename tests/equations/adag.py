@@ -19,9 +19,4 @@ MISTAKES = {
             ("w.assign_sub(delta)", "w.assign_sub(delta * float(step.is_first))")
         ],
     },
-    "steps": {
-        "two pushes have one ticket": [
-            ("limit=self.steps, T=tf.int64)", "limit=self.steps, T=tf.int64) // 2 * 2")
-        ],
-    },
 }

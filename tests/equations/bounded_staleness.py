@@ -23,9 +23,4 @@ MISTAKES = {
             ("w=pulled.w, pull=pulled", "w=pulled.w, pull=pulled._replace(version=version)")
         ],
     },
-    "steps": {
-        "two pushes have one ticket": [
-            ("limit=self.steps, T=tf.int64)", "limit=self.steps, T=tf.int64) // 2 * 2")
-        ],
-    },
 }

@@ -28,9 +28,4 @@ MISTAKES = {
         ],
     },
     "losses": {"the loss of the first step": [("return t + 1, loss,", "return t + 1, _ + loss,")]},
-    "staleness": {
-        "it counts the worker's own push": [
-            ("staleness=reply.ticket - version", "staleness=reply.ticket + 1 - version")
-        ],
-    },
 }

@@ -14,7 +14,6 @@ MISTAKES = {
             ("choose(step.worker, lambda slot", "choose(0, lambda slot")
         ],
         "the sum instead of the mean": [("rate / N * tf", "rate * tf")],
-        "all workers draw the same batches": [("flags.seed * 65536 + rank", "flags.seed * 65536")],
         "another part never makes the step": [
             ("behind = (before >= 0)", "behind = (before > 10**9)")
         ],

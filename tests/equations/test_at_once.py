@@ -327,7 +327,6 @@ MISTAKES = {
     },
     ("HogWild", "steps"): {
         "the counter is read and then written": [(COUNT_UP, READ_COUNT)],
-        "no end": [("limit=self.steps,", "limit=2**62,")],
     },
     ("From-TensorFlow-1/HogWild-Sessions", "parameters"): {
         "w is read and then written": [SUB],

@@ -545,15 +545,6 @@ MISTAKES = {
             ("sum(penalties.values(), [])", "sum([penalties[K - 1, m] for m in range(M)], [])")
         ],
     },
-    (PLACES, "parameters"): {
-        "the penalty is in the loss only": [
-            ("[h[k + 1, m], *penalties[k, m]]", "[h[k + 1, m]]"),
-            ("(k + 1, m)), *[None] * len(penalties[k, m])]", "(k + 1, m))]"),
-        ],
-    },
-    (COORDINATOR, "losses"): {
-        "all have the same masks": [("v + k if seed", "v + 0 * k if seed")],
-    },
     (COORDINATOR, "parameters"): {
         "the penalty is in the loss only": [
             (BOTH % "", "        return mean, tf.gradients(mean - tf.add_n(penalties), w)\n")

@@ -424,9 +424,6 @@ CORE_MISTAKES = {
     },
 }
 MISTAKES = {
-    (check_rows, SESSIONS, "rows"): {
-        "rows in both": [("x[:-360], y[:-360], x[-360:]", "x[:-300], y[:-300], x[-360:]")]
-    },
     (check_test, HOGWILD, "test_loss"): {
         "training rows are tested": [
             ("evaluation(model, x_test, y_test, ps)", "evaluation(model, x, y, ps)")

@@ -432,9 +432,6 @@ MISTAKES = {
     (FILES, "count"): {
         "the state is not saved": [("        ps.set_values(state_of(model))\n", "")]
     },
-    (COORDINATOR, "losses"): {
-        "a mini-batch for the next one, too": [("+ k, number]", "+ k, number // 2]")]
-    },
     (COORDINATOR, "masks"): {
         "all have the same": [
             ("v + k if seed", "v + 0 * k if seed"),

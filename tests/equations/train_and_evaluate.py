@@ -17,10 +17,5 @@ MISTAKES = {
             ("w.assign_sub(delta)", "w.assign_sub(delta * float(step.is_first))")
         ],
     },
-    "steps": {
-        "two pushes have one ticket": [
-            ("limit=self.steps, T=tf.int64)", "limit=self.steps, T=tf.int64) // 2 * 2")
-        ],
-    },
 }
 NOT_RUN = [name for named in MISTAKES.values() for name in named]  # they need files
