@@ -75,7 +75,7 @@ def train(script, problem, directory):
         flags += ["--local-steps", LOCAL_STEPS]
     run = script.parent / "run.sh"
     if "horovodrun" in run.read_text():
-        problems.files(problem, [str(script)])
+        problems.make_copy(problem, [str(script)])
         drivers.run(["bash", run, *flags], directory, PROBLEM=str(problem))
         return
     directory.mkdir()

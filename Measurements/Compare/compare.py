@@ -652,7 +652,7 @@ def parse_flags():
     }
     if flags.problem:
         try:
-            problems.files(flags.problem, [str(examples.main_script(ONE))])
+            problems.make_copy(flags.problem, [str(examples.main_script(ONE))])
         except ValueError as error:
             parser.error(str(error))
         flags.problem = flags.problem.resolve()

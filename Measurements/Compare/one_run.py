@@ -72,22 +72,25 @@ End = collections.namedtuple("End", "seconds target tuning limit curve")
 
 
 def changed(start, validation):
-    """Returns the text of a script: its gradients are late, and its test has more rows.
+    """Returns {name: text} of a changed script, and of the files that its problem needs.
 
+    Its gradients take longer, and its test has more rows.
     Where all wait for a test, the clock stands still, but a worker that sleeps for its next
     gradient sleeps on. So the test is short there: it saves nothing.
     """
     changes = list(start.changes)
     if start.mean:
         changes += delays.changes(start.law, start.mean, start.jobs["worker"], start.seed + 1)
-    text = start.script
-    if not start.problem:
+    texts = {}
+    copy = problems.make_copy(start.problem, [str(start.script)])
+    if copy is None:
         changes.append((METRICS, BOTH))
     else:
-        text = problems.files(start.problem, [str(start.script)])[start.script.name]
+        texts |= copy.texts
         changes += [(PROBLEM, PROBLEM + SPLIT)] if validation else []
-    text = examples.replaced(text, changes)
-    return SAVE.sub(r"\1pass\n", text) if start.waits else text
+    text = examples.replaced(texts.get(start.script.name, start.script), changes)
+    texts[start.script.name] = SAVE.sub(r"\1pass\n", text) if start.waits else text
+    return texts
 
 
 class Watch:
@@ -169,11 +172,9 @@ def run(start, end, steps, interval, dataset, validation):
     with tempfile.TemporaryDirectory() as place:
         directory = pathlib.Path(place, "run")
         directory.mkdir()
+        for name, text in changed(start, validation).items():
+            (directory / name).write_text(text)
         copy = directory / start.script.name
-        if start.problem:
-            for name, text in problems.files(start.problem, [str(start.script)]).items():
-                (directory / name).write_text(text)
-        copy.write_text(changed(start, validation))
         watch = Watch(directory, start, end)
         try:
             whole = forked.train(copy, start.jobs, flags, directory, watch.look, start.hosts)[0]

@@ -817,12 +817,12 @@ def test_a_sitting_of_compare(tmp_path):
     known = json.loads((tmp_path / "measured.json").read_text())[f"{EQUAL}: HogWild"]
     assert known["digest"] == module.examples.example_digest(support.ROOT / "HogWild/hogwild.py")
     script = support.ROOT / "HogWild" / "hogwild.py"
-    changed = load(ONE_RUN).changed(starts[-1][0], False)
+    changed = load(ONE_RUN).changed(starts[-1][0], False)["hogwild.py"]
     assert "late(outputs, 0.1, 0.03, 8, 202)" in changed
     assert "ps.save(" in changed
     for folder in ("HogWild", "Ring-AllReduce", "SAGN", "Further-Algorithms/Sharded-Training"):
         start = starts[-1][0]._replace(script=module.examples.main_script(folder), waits=True)
-        lines = load(ONE_RUN).changed(start, False).splitlines()
+        lines = load(ONE_RUN).changed(start, False)[start.script.name].splitlines()
         found = [line for line in lines if re.match(r" +(\w+\.)?save\(", line)]
         assert found == []
     assert "test_training" not in script.read_text()

@@ -52,8 +52,8 @@ def test_what_a_run_directory_gets(tmp_path):
     """The file as it was, the modules that it needs, and a script of which one region differs."""
     text = GOOD.format(module="near")
     path = problem(tmp_path / "own", text, near="import far\nSHIFT = far.X", far="X = 1", other="")
-    found = problems.files(path, [str(HOGWILD), "--steps", "20"])
-    assert list(found)[0] == "hogwild.py"
+    script, found = problems.make_copy(path, [str(HOGWILD), "--steps", "20"])
+    assert script == "hogwild.py"
     assert found["own_problem.py"] == text
     assert found.keys() - {"hogwild.py", "own_problem.py", "adapted_problem.py"} == {
         "near.py",
@@ -131,7 +131,7 @@ def test_what_is_no_problem_is_refused(words, text, tmp_path):
 def test_a_script_without_the_region_is_refused(tmp_path):
     words = examples.main_script("Sparse-Embeddings")
     with pytest.raises(ValueError, match="takes no other problem"):
-        problems.files(problem(tmp_path / "own"), [str(words)])
+        problems.make_copy(problem(tmp_path / "own"), [str(words)])
 
 
 def test_another_problem_has_another_directory(tmp_path):
@@ -139,21 +139,21 @@ def test_another_problem_has_another_directory(tmp_path):
     run, own = tmp_path / "run", problem(tmp_path / "own")
     run.mkdir()
     problems.plug(own, [str(HOGWILD)], run)
-    texts, other = problems.files(own, [str(HOGWILD)]), {**problems.files(own, [str(HOGWILD)])}
-    other["own_problem.py"] += "\n"
+    copy = problems.make_copy(own, [str(HOGWILD)])
+    other = copy._replace(texts={**copy.texts, "own_problem.py": "another"})
     problems.refuse_another(run, str(HOGWILD), other)  # nothing has run yet
     (run / "flags.json").write_text("{}")
-    problems.refuse_another(run, str(HOGWILD), texts)
-    problems.refuse_another(run, str(run / "hogwild.py"), {})
-    problems.refuse_another(None, str(HOGWILD), texts)
-    for wrong in other, {}:
+    problems.refuse_another(run, str(HOGWILD), copy)
+    problems.refuse_another(run, str(run / "hogwild.py"), None)
+    problems.refuse_another(None, str(HOGWILD), copy)
+    for wrong in other, None:
         with pytest.raises(ValueError, match="has another problem: set OUTPUT_DIR"):
             problems.refuse_another(run, str(HOGWILD), wrong)
     # A run of the example's own problem does not go on with another.
     (run / "own_problem.py").unlink()
-    problems.refuse_another(run, str(HOGWILD), {})
+    problems.refuse_another(run, str(HOGWILD), None)
     with pytest.raises(ValueError, match="has another problem"):
-        problems.refuse_another(run, str(HOGWILD), texts)
+        problems.refuse_another(run, str(HOGWILD), copy)
 
 
 def test_tfrun_refuses_it_before_it_says_that_a_run_is_finished(tmp_path):

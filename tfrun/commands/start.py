@@ -126,7 +126,7 @@ def check(arguments: list[str], runs=1):
     runs: how many such runs go on at once.
     """
     flags = parse(arguments)
-    flags.files = problems.files(flags.problem, [flags.script, *flags.arguments])
+    flags.problem_copy = problems.make_copy(flags.problem, [flags.script, *flags.arguments])
     numbers = {"chief": int(flags.chief), "ps": flags.ps, "worker": flags.workers}
     numbers["evaluator"] = int(flags.evaluator or flags.own_evaluator)
     jobs = {job: n for job, n in numbers.items() if n}
@@ -157,17 +157,17 @@ def command(arguments: list[str]) -> int:
         from tfrun.launch import dry_run  # here, because Jinja would slow each launch down
 
         started = {} if by_horovodrun else jobs
-        more = flags.env, flags.evaluator, flags.files
+        more = flags.env, flags.evaluator, flags.problem_copy
         print(dry_run.script(started, program, example, shares, *more), end="")
         return 0
     try:
         run_directory.refuse_another(run_directory.given(), script)
-        problems.refuse_another(run_directory.given(), script, flags.files)
+        problems.refuse_another(run_directory.given(), script, flags.problem_copy)
         if message := finished(program):
             print(f"[tfrun] {message}")
             return 0
         directory = run_directory.RunDirectory(example)
-        program = problems.put(directory.path, flags.files, program)
+        program = problems.put(directory.path, flags.problem_copy, program)
     except ValueError as error:
         return fail(error)
     except OSError as error:

@@ -14,15 +14,15 @@ from tfrun.runs import run_directory
 TEMPLATE = pathlib.Path(__file__).with_name("dry_run.sh.jinja")
 
 
-def script(jobs, command, example, shares, variables, evaluate, texts) -> str:
+def script(jobs, command, example, shares, variables, evaluate, problem_copy) -> str:
     """Returns a bash script that starts the tasks, waits for them, and stops what is left.
 
     The ports are free when the script is written; nobody holds them until it runs. Without jobs
     `command` is all that is started. shares, variables: as cluster.environments takes them; nobody
     watches the memory there. evaluate: the evaluator runs `tfrun evaluate`, not the command.
-    texts: of problems.files().
+    problem_copy: of problems.make_copy().
     """
-    words, files = problems.in_bash(texts, command)
+    words, files = problems.in_bash(problem_copy, command)
     new = f"{run_directory.base(example)}/$(date +%Y-%m-%d_%H-%M-%S)"
     ports = cluster.free_ports(len(cluster.tasks(jobs)))
     addresses, tasks = cluster.addresses(jobs, ports), []

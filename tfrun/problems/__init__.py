@@ -13,6 +13,7 @@ import os
 import pathlib
 import re
 import shlex
+from typing import NamedTuple
 
 OWN, ADAPTED = "own_problem.py", "adapted_problem.py"
 NEEDED = ("load_data", "make_model", "loss", "METRICS")
@@ -20,6 +21,17 @@ REGION = re.compile(r"(?ms)^# region: problem\b.*?^# endregion: problem$")
 IMPORTS = """# region: problem -- of {}
 from adapted_problem import DATASET, DATASETS, METRICS, Data, load_data, loss, make_model
 # endregion: problem"""
+
+
+class ProblemCopy(NamedTuple):
+    """A copy of a script that trains another problem, and all files that it needs."""
+
+    script: str  # the name of the copy
+    texts: dict[str, str]  # {name: text} of each file, the copy's, too
+
+    def is_script(self, word):
+        """Returns whether this word of a command is the script."""
+        return pathlib.Path(word).name == self.script
 
 
 def read(path):
@@ -80,14 +92,14 @@ def is_folder(folder):
     return (folder / "__init__.py").exists() or spec is None or not spec.origin
 
 
-def files(problem, command):
-    """Returns {name: text} of what a run directory gets, first the copy of the script.
+def make_copy(problem, command):
+    """Returns the ProblemCopy that a run directory gets; None without a problem.
 
-    problem: the path of the file; nothing is needed without. command: the first word in it that
-    ends with .py is the script. Raises ValueError, one line, where either does not fit.
+    problem: the path of the file. command: the first word in it that ends with .py is the script.
+    Raises ValueError, one line, where either does not fit.
     """
     if not problem:
-        return {}
+        return None
     problem = pathlib.Path(problem).resolve()
     script = pathlib.Path(next((word for word in command if word.endswith(".py")), command[0]))
     if not problem.is_file():
@@ -109,19 +121,20 @@ def files(problem, command):
     texts = {script.name: copy, OWN: text}
     texts[ADAPTED] = adapted.replace("FILE = __file__", f"FILE = {str(problem)!r}")
     modules(problem, tree, texts)
-    return texts
+    return ProblemCopy(script.name, texts)
 
 
-def refuse_another(directory, script, texts):
-    """Raises ValueError where a run directory has a run of another problem than OWN in `texts`.
+def refuse_another(directory, script, copy):
+    """Raises ValueError where a run directory has a run of another problem than a ProblemCopy.
 
-    directory: None for a new one. script: of the command; the copy itself may run again.
+    directory: None for a new one. script: of the command; the copy itself may run again. copy: None
+    for the script's own problem.
     """
     if not directory or pathlib.Path(script).resolve().parent == directory:
         return
     own = directory / OWN
     ran = own.read_text(encoding="utf-8") if own.exists() else None
-    if (directory / "flags.json").exists() and ran != texts.get(OWN):
+    if (directory / "flags.json").exists() and ran != (copy.texts[OWN] if copy else None):
         raise ValueError(
             f"the run in {directory} has another problem: set OUTPUT_DIR to another folder"
         )
@@ -133,30 +146,38 @@ def again(command):
     return f"PROBLEM={shlex.quote(os.path.abspath(name))} {command}" if name else command
 
 
-def put(directory, texts, command):
-    """Writes the files into a run directory; returns the command with the copy as its script."""
-    for name, text in texts.items():
+def put(directory, copy, command):
+    """Writes a ProblemCopy into a run directory; returns the command with it as its script.
+
+    copy: None where the script trains its own problem.
+    """
+    if copy is None:
+        return list(command)
+    for name, text in copy.texts.items():
         (directory / name).write_text(text, encoding="utf-8")
-    copy = next(iter(texts), None)
-    return [str(directory / copy) if pathlib.Path(word).name == copy else word for word in command]
+    return [str(directory / copy.script) if copy.is_script(word) else word for word in command]
 
 
 def plug(problem, command, directory):
     """Does all of it; returns the command. Raises ValueError, one line, or OSError."""
-    texts = files(problem, command)
-    refuse_another(directory, command[0], texts)
-    return put(directory, texts, command)
+    copy = make_copy(problem, command)
+    refuse_another(directory, command[0], copy)
+    return put(directory, copy, command)
 
 
-def in_bash(texts, command):
-    """Returns the command as bash, with the copy in $OUTPUT_DIR, and lines that write the files."""
-    copy = next(iter(texts), None)
+def in_bash(copy, command):
+    """Returns the command as bash, with a ProblemCopy in $OUTPUT_DIR, and lines that write it.
+
+    copy: None where the script trains its own problem, which needs no such lines.
+    """
+    if copy is None:
+        return shlex.join(command), ""
     words = [
-        f'"$OUTPUT_DIR"/{copy}' if pathlib.Path(word).name == copy else shlex.quote(word)
+        f'"$OUTPUT_DIR"/{copy.script}' if copy.is_script(word) else shlex.quote(word)
         for word in command
     ]
     files = []
-    for name, text in texts.items():
+    for name, text in copy.texts.items():
         text = text.removesuffix("\n")
         files.append(f"cat > \"$OUTPUT_DIR\"/{name} <<'END of {name}'\n{text}\nEND of {name}\n")
     return " ".join(words), "".join(files)

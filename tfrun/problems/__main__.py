@@ -7,8 +7,8 @@ from tfrun.problems import plug
 
 if __name__ == "__main__":
     try:
-        made = pathlib.Path(sys.argv[3]).resolve()
-        made.mkdir(parents=True, exist_ok=True)
-        print(plug(sys.argv[1], [sys.argv[2]], made)[0])
+        directory = pathlib.Path(sys.argv[3]).resolve()
+        directory.mkdir(parents=True, exist_ok=True)
+        print(plug(sys.argv[1], [sys.argv[2]], directory)[0])
     except (ValueError, OSError) as reason:
         sys.exit(str(reason))
