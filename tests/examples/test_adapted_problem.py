@@ -227,6 +227,12 @@ REFUSED = {
         "model": "i = keras.Input((6,))\n    d = keras.layers.Dense(3)(i)\n"
         "    return keras.Model(i, {'a': d, 'b': d})",
     },
+    "a target has whole numbers above 16777216, and there": {  # in the test rows alone
+        "data": "y = {'a': y, 'b': y}; return x, y, x, {'a': y['a'], 'b': np.full(48, 2**25)}",
+    },
+    "a target has whole numbers above 16777216, and there are several": {  # a float64
+        "data": "y = (y, np.full(48, 1_700_000_001.0))",
+    },
     "returns no keras.Model, but str": {"model": "return 'Dense'"},
     "nothing to train": {"model": "return keras.Sequential([keras.Input((6,))])"},
     "looks words up in a table": {
@@ -268,6 +274,22 @@ def test_a_loss_has_a_number_for_each_row(outputs, refused, adapted):
             loss(y, predicted)
     else:
         loss(y, predicted)
+
+
+@pytest.mark.parametrize("factor, refused", [(2**25, True), (2**20, False)])
+def test_an_output_of_large_whole_numbers(factor, refused, adapted):
+    """Catches an output in whole numbers that float32, in which the outputs travel, would round."""
+    model = f"""x = keras.Input((6,))
+    h = keras.layers.Dense(2)(x)
+    number = keras.ops.cast(keras.ops.argmax(h, -1), "int64") * {factor} + {factor}
+    return keras.Model(x, {{"h": h, "number": number}})"""
+    entropy = ENTROPY.replace("outputs", 'outputs["h"]', 1)
+    module, data = adapted(model=model, loss=entropy, metrics="")
+    if refused:
+        with pytest.raises(tf.errors.InvalidArgumentError, match="an output has whole numbers abo"):
+            in_a_graph(module, data)
+    else:
+        in_a_graph(module, data)
 
 
 PAGE = (support.ROOT / "Your-Model" / "README.md").read_text()

@@ -169,7 +169,18 @@ class Pack(keras.layers.Layer):
     """Makes the columns of one matrix of the model's outputs."""
 
     def call(self, outputs):
-        return forms["outputs"].pack(outputs)
+        flat = keras.tree.flatten(outputs)
+        checks = [
+            tf.debugging.assert_less(
+                keras.ops.abs(keras.ops.cast(part, "float64")),
+                tf.constant(LARGEST, "float64"),
+                f"an output has whole numbers above {LARGEST}, and there are several outputs",
+            )
+            for part in flat
+            if keras.backend.is_int_dtype(part.dtype)
+        ]
+        with tf.control_dependencies(checks):
+            return forms["outputs"].pack(outputs)
 
 
 class InPieces(keras.layers.Layer):
@@ -206,8 +217,10 @@ def make_model(data):
         raise ValueError(f"make_model returns no keras.Model, but {type(model).__name__}")
     for layer in model._flatten_layers():
         freeze(layer)
-    refuse_large_numbers("x", "input", data.own.x_train)
-    refuse_large_numbers("y", "target", data.own.y_train)
+    for parts in data.own.x_train, data.own.x_test:
+        refuse_large_numbers("x", "input", parts)
+    for parts in data.own.y_train, data.own.y_test:
+        refuse_large_numbers("y", "target", parts)
     x = keras.Input(data.x_train.shape[1:], dtype=data.x_train.dtype.name)
     # In float32, whatever policy make_model has left: half of it has gaps above 256.
     outputs = model(Unpack(dtype="float32")(x) if "x" in forms else x)
@@ -229,9 +242,16 @@ def make_model(data):
 
 
 def refuse_large_numbers(kind, name, parts):
-    """Raises ValueError where a column of float32 cannot hold a whole number."""
+    """Raises ValueError where a column of float32 cannot hold a whole number.
+
+    Fractions are rounded to seven digits, as in any float32; whole numbers tell rows apart.
+    """
     for part in keras.tree.flatten(parts) if kind in forms else []:
-        if part.dtype.kind != "f" and np.abs(part.astype("float64")).max() >= LARGEST:
+        values = part.astype("float64")
+        large = np.abs(values) >= LARGEST
+        if part.dtype.kind == "f":  # of those, any that float32 would change
+            large &= (values == np.round(values)) & (values != part.astype("float32"))
+        if large.any():
             raise ValueError(
                 f"{'an' if kind == 'x' else 'a'} {name} has whole numbers above {LARGEST}, and "
                 f"there are several {name}s: number them from 0 in load_data"
