@@ -212,6 +212,14 @@ REFUSED = {
     "x_train holds object": {"data": "x = x.astype(object); x[3, 2] = 'a'"},
     "x_train has rows of different lengths": {"data": "x = [[1.0], [1.0, 2.0]] * 24"},
     r"x_train\['a'\] has NaN": {"data": "x = {'a': x * np.nan, 'b': x}"},
+    r"y_train\[1\] has NaN .*; a loss that masks gaps needs a number there": {
+        "data": "y = (y, x * np.nan)"
+    },
+    "the layer lstm is stateful, and mini-batches are drawn at random": {
+        "data": "x = x[:, :, None]",
+        "model": "lstm = keras.layers.LSTM(2, stateful=True, name='lstm')\n"
+        "    return keras.Sequential([keras.Input(batch_shape=(32, 6, 1)), lstm])",
+    },
     "x_train has 47 rows, and y_train has 48": {"data": "x = x[1:]"},
     "x_train has 48 rows for 49 workers": {
         "TF_CONFIG": '{"cluster": {"worker": ["a:1"%s]}}' % (', "a:1"' * 48)

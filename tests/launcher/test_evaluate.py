@@ -265,6 +265,20 @@ def test_another_model_is_refused(known, capsys):
     assert (known.directory / "model.keras").exists()
 
 
+@pytest.mark.parametrize("error", ["FileNotFoundError('my.csv')", "KeyError('label')"])
+def test_data_that_are_not_there_any_more(error, known, capsys):
+    """Catches a traceback, or a line of the user's own code that says nothing of load_data."""
+    known.flags()
+    known.save(20)
+    text = known.script.read_text()
+    known.script.write_text(text.replace("(name):\n", f"(name):\n    raise {error}\n", 1))
+    for program in evaluate, export:
+        assert program.main([str(known.directory)]) == 1
+        error_lines = capsys.readouterr().err.splitlines()
+        assert len(error_lines) == 1 and "load_data of the run fails here: " in error_lines[0]
+        assert "in the folder from which you started the run" in error_lines[0]
+
+
 def test_a_script_without_a_model_from_keras(known, capsys):
     known.script.write_text("def load_data(name): pass\n")
     known.flags()

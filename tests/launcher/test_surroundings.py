@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import os
 import pathlib
 import re
@@ -15,7 +16,7 @@ import support
 from lab import examples
 from small import TFRUN, run, start, write
 from tfrun import errors
-from tfrun.launch import task
+from tfrun.launch import cluster, resources, task
 from tfrun.ssh import hosts
 
 ENGINES = support.ROOT / support.ENGINES
@@ -261,6 +262,86 @@ def test_no_locks_for_records_and_tasks(tmp_path):
     code = "import launching; launching.lock_task('.', 'worker', 0, 0)"
     done = support.finished(sys.executable, "-c", code, cwd=tmp_path, env=env)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "own, files, cores",
+    [
+        ("0::/", {"cpu.max": "150000 100000"}, 1.5),  # in a container
+        ("0::/", {"cpu.max": "max 100000"}, math.inf),
+        ("0::/a/b", {"a/cpu.max": "200000 100000", "a/b/cpu.max": "max 100000"}, 2),
+        ("0::/a/b", {"a/b/cpu.max": "50000 100000", "a/cpu.max": "300000 100000"}, 0.5),
+        ("0::/a", {"b/cpu.max": "100000 100000"}, math.inf),  # another group's
+        ("1:cpu:/a", {"cpu/a/cpu.cfs_quota_us": "-1", "cpu/a/cpu.cfs_period_us": "1"}, math.inf),
+        (
+            "4:memory:/m\n2:cpu,cpuacct:/a\n0::/",
+            {"cpu,cpuacct/cpu.cfs_quota_us": "300000", "cpu,cpuacct/cpu.cfs_period_us": "100000"},
+            3,
+        ),
+        (None, {}, math.inf),  # macOS
+    ],
+)
+def test_the_quota_of_a_container(own, files, cores, tmp_path):
+    """Catches a quota that is not seen: that of an outer group, or of an older kernel."""
+    if own:
+        (tmp_path / "proc" / "self").mkdir(parents=True)
+        (tmp_path / "proc" / "self" / "cgroup").write_text(own + "\n")
+    for name, text in files.items():
+        path = tmp_path / "sys" / "fs" / "cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n")
+    assert cluster.cpu_quota(tmp_path) == cores
+
+
+@pytest.mark.parametrize("quota, threads", [(0.5, "1"), (3.5, "2"), (99, "4"), (math.inf, "4")])
+def test_threads_follow_the_quota(quota, threads, monkeypatch):
+    """Catches two workers that start threads for all eight cores, of which they get a few."""
+    monkeypatch.setattr(cluster, "core_numbers", lambda: [*range(8)])
+    monkeypatch.setattr(cluster, "cpu_quota", lambda: quota)
+    monkeypatch.setattr(cluster, "gpus", list)
+    for name in "TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS":
+        monkeypatch.delenv(name, raising=False)
+    shares = {("worker", 1): resources.Share([4, 5])}  # it has asked for two cores
+    env = cluster.environments({"ps": 1, "worker": 2}, [1, 2, 3], "d", shares)
+    assert env["worker", 0]["OMP_NUM_THREADS"] == threads
+    assert env["worker", 1]["OMP_NUM_THREADS"] == min(threads, "2")
+
+
+@pytest.mark.needs("unshare")
+@pytest.mark.parametrize("flags, code", [(["--ps", "1"], 2), (["--workers", "1"], 0)])
+def test_a_loopback_that_is_down(tmp_path, flags, code):
+    """Catches two minutes of waiting for a ps that nobody can reach; a task alone needs none."""
+    write(tmp_path, "print('begun')")
+    env = support.environment("", PYTHONPATH=support.PYTHONPATH, RUNS_DIR=str(tmp_path / "runs"))
+    command = ["unshare", "--net", *TFRUN, *flags, "--", "train.py"]
+    done = support.finished(*command, cwd=tmp_path, env=env)
+    assert done.returncode == code
+    if code:
+        (line,) = done.stderr.splitlines()
+        assert "the loopback of this machine is down" in line and "ip link set lo up" in line
+        assert "begun" not in done.stdout and not (tmp_path / "runs").exists()
+
+
+@pytest.mark.needs("unshare")
+@pytest.mark.long
+def test_a_home_that_is_read_only_and_a_temporary_folder_without_programs(tmp_path):
+    """Catches a run, its picture or an export that writes into one, or starts from the other."""
+    home, temporary, own = tmp_path / "home", tmp_path / "temporary", tmp_path / "run"
+    script = examples.main_script("HogWild")
+    tfrun = shlex.join(map(str, TFRUN))
+    commands = f"""set -e
+mkdir {home} {temporary}
+mount -t tmpfs -o ro none {home}
+mount -t tmpfs -o noexec none {temporary}
+{tfrun} --ps 1 --workers 2 -- {script} --steps 20
+{tfrun} export {own}"""
+    env = support.environment(own, PYTHONPATH=support.PYTHONPATH)
+    env |= {"HOME": str(home), "TMPDIR": str(temporary)}
+    for name in "XDG_STATE_HOME", "XDG_CACHE_HOME", "MPLCONFIGDIR":
+        env.pop(name, None)
+    done = support.finished("unshare", "--mount", "bash", "-c", commands, seconds=120, env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert {"curves.png", "model.keras", "saved_model"} <= {path.name for path in own.iterdir()}
 
 
 def test_line_ends_of_a_clone(tmp_path):

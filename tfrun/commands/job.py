@@ -93,7 +93,7 @@ def run_grid(job, n, directory):
     codes: dict[str, int] = {}
     started, lock = [], threading.Lock()
     # Runs at once share what there is: each has the cores and GPUs of its slot.
-    cores = cluster.core_numbers() or []
+    cores = (cluster.core_numbers() or [])[: cluster.cores()]
     slots = [
         (cores[i::n] if n <= len(cores) else None, own)
         for i, own in enumerate(grids.deal(cluster.gpus(), n))

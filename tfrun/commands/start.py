@@ -243,6 +243,7 @@ def supervise(spec: LaunchSpec, directory: run_directory.RunDirectory, resume: s
     try:
         run = Run(spec)
     except OSError as error:
+        directory.discard()
         return fail(f"the run cannot start: {error}")
     code = run.supervise()
     with contextlib.suppress(BrokenPipeError):

@@ -2,7 +2,9 @@
 
 import contextlib
 import json
+import math
 import os
+import pathlib
 import random
 import socket
 import subprocess
@@ -32,6 +34,21 @@ def hold_ports(n):
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         held.bind(("", 0))
     return [held.getsockname()[1] for held in sockets], sockets
+
+
+def check_loopback():
+    """Raises OSError if no task of this machine can reach another, because its loopback is down."""
+    with socket.socket() as server, socket.socket() as client:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        client.settimeout(5)  # seconds; a loopback that works needs less than a millisecond
+        try:
+            client.connect(server.getsockname())
+        except OSError as error:
+            raise OSError(
+                f"the loopback of this machine is down, and 127.0.0.1 does not answer ({error}): "
+                "start it by `ip link set lo up`, or use --isolate, which has one of its own"
+            ) from None
 
 
 def free_ports(n):
@@ -95,13 +112,50 @@ def core_numbers():
 
 
 def cores():
-    """Returns how many cores this process may use."""
-    return len(core_numbers() or []) or os.cpu_count()
+    """Returns how many cores this process may use, at least 1.
+
+    A container with a quota, as of `docker run --cpus=2`, still sees all cores of its machine.
+    """
+    visible = len(core_numbers() or []) or os.cpu_count() or 1
+    return max(1, math.ceil(min(visible, cpu_quota())))
+
+
+def cpu_quota(root="/"):
+    """Returns how many cores' time the control groups of this process allow; without a limit inf.
+
+    root: the folder with proc/ and sys/. The quota of a group is also that of the groups in it.
+    """
+    quotas = [math.inf]
+    with contextlib.suppress(OSError):
+        for line in pathlib.Path(root, "proc/self/cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if not controllers:  # version 2, of which systems with both versions have a folder
+                trees = ["", "unified"]
+            else:
+                trees = [controllers, "cpu"] if "cpu" in controllers.split(",") else []
+            for tree in trees:
+                top = pathlib.Path(root, "sys/fs/cgroup", tree)
+                group = top / path.strip("/")
+                groups = [group, *(parent for parent in group.parents if top in parent.parents)]
+                quotas += map(quota_of, [*groups, top])
+    return min(quotas)
+
+
+def quota_of(group):
+    """Returns the quota of the control group with this folder, in cores; without one inf."""
+    with contextlib.suppress(OSError, ValueError):  # no such file, or max
+        quota, period = map(float, (group / "cpu.max").read_text().split())
+        return quota / period
+    with contextlib.suppress(OSError):
+        quota = float((group / "cpu.cfs_quota_us").read_text())
+        if quota > 0:  # -1: none
+            return quota / float((group / "cpu.cfs_period_us").read_text())
+    return math.inf
 
 
 def thread_variables(cores, n_tasks, already_set=()):
     """Returns the variables that share the cores among tasks, but for those that are set."""
-    threads = str(max(1, (cores or 1) // max(1, n_tasks)))
+    threads = str(max(1, cores // max(1, n_tasks)))
     names = ("TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS")
     return {name: threads for name in names if name not in already_set}
 
@@ -133,7 +187,9 @@ def on_machine(
         share = (shares or {}).get((job, index))
         if share and share.gpus is not None:
             env["CUDA_VISIBLE_DEVICES"] = ",".join(share.gpus) or "-1"
-        own, n = (len(share.cpus), 1) if share and share.cpus else (cores, len(computing))
+        own, n = cores, len(computing)
+        if share and share.cpus:
+            own, n = min(len(share.cpus), cores), 1
         env |= thread_variables(own, n, already_set)
         env |= {name: value for role, name, value in variables if role in (None, job)}
         environments[job, index] = env

@@ -59,6 +59,8 @@ class Run:
 
     def __init__(self, spec: LaunchSpec):
         self.spec = spec
+        if not spec.tasks and len(cluster.tasks(spec.jobs)) > 1:
+            cluster.check_loopback()
         self.screen = Screen()
         self.signal: signal.Signals | None = None  # the first that has come
         self.rows_before = metrics_csv.count_rows(spec.directory)

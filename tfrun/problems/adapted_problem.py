@@ -154,7 +154,10 @@ def array(part, where):
             "as keras.layers.TextVectorization or np.unique(..., return_inverse=True) does"
         )
     if not np.isfinite(part).all():
-        raise ValueError(f"{where} has NaN or infinite numbers: drop or fill them in load_data")
+        message = f"{where} has NaN or infinite numbers: drop or fill them in load_data"
+        if where.startswith("y"):
+            message += "; a loss that masks gaps needs a number there, and a second target as mask"
+        raise ValueError(message)
     return part.astype(part.dtype.newbyteorder("="))
 
 
@@ -259,9 +262,17 @@ def refuse_large_numbers(kind, name, parts):
 
 
 def freeze(layer):
-    """Turns what a layer has learned before training into arrays, as a graph takes no tensor."""
+    """Turns what a layer has learned before training into arrays, as a graph takes no tensor.
+
+    Raises ValueError where a layer cannot be trained here.
+    """
     if hasattr(layer, "get_vocabulary"):
         raise ValueError(f"the layer {layer.name} looks words up in a table: use it in load_data")
+    if getattr(layer, "stateful", False):
+        raise ValueError(
+            f"the layer {layer.name} is stateful, and mini-batches are drawn at random: "
+            "make it without stateful=True"
+        )
     if isinstance(layer, keras.layers.Normalization) and getattr(layer, "mean", None) is not None:
         layer.mean, layer.variance = np.asarray(layer.mean), np.asarray(layer.variance)
 

@@ -34,6 +34,21 @@ def load(path):
     return module
 
 
+def load_data(module, name):
+    """Returns the data of a run's script. Raises ValueError where load_data() fails.
+
+    The user's code may raise anything; most often a file is not where it was in training.
+    """
+    try:
+        return module.load_data(name)
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ValueError(
+            f"load_data of the run fails here: {reason}; put the data back as they were in "
+            "training, and repeat the command in the folder from which you started the run"
+        ) from error
+
+
 def script_of(directory, flags):
     """Returns the path of a run's script; of a copy that has moved with its directory, where it is.
 
@@ -74,7 +89,8 @@ def untrained_model(directory, script=None):
     """Returns (the model of a run with its first values, its data, the module of its script).
 
     directory: the run directory. script: the path of a script instead of the one that ran.
-    Raises ValueError where the script makes another model than that of the run.
+    Raises ValueError where its data cannot be loaded, or the script makes another model than that
+    of the run.
     """
     import keras
 
@@ -83,7 +99,7 @@ def untrained_model(directory, script=None):
     module = load(pathlib.Path(script) if script else script_of(directory, flags))
     keras.utils.clear_session()  # so that layers without a name are numbered as in the run
     keras.utils.set_random_seed(flags["arguments"]["seed"])  # and data drawn as there
-    data = module.load_data(flags["arguments"]["dataset"])
+    data = load_data(module, flags["arguments"]["dataset"])
     model = module.make_model(data)
     if "variables" not in flags:
         raise ValueError(f"{directory} has a checkpoint of an older version of its script")
