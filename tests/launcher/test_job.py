@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 
@@ -169,6 +170,32 @@ roles:
     assert "[worker 0] ['--steps', '5', '--fast', '--name', 'a b']" in lines
 
 
+def test_values_arrive_as_they_are_written(tmp_path, monkeypatch, capsys):
+    """Catches what YAML makes of NO, 007, 12:30:00, 1.10 or a date."""
+    write(tmp_path, "")
+    text = """
+script: train.py
+arguments: {seed: 010, rate: 1e-2, at: 12:30, name: no, size: 1_000, fast: True, slow: false}
+environment: {COUNTRY: NO, ONEDNN: off, START: 12:30:00, BUILD: 007, VERSION: 1.10, EMPTY: "",
+              NOTHING: , DAY: 2026-11-28, HEX: 0x1F, FLAG: TRUE, QUOTED: "007"}
+roles: {worker: {replicas: 2, environment: {DAY: 2026-11-29, ON: on}}}
+timeout: 1_0.50
+"""
+    (tmp_path / "job.yaml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", "job.yaml", "--dry-run"]) == 0
+    words = shlex.split(capsys.readouterr().out)
+    variables = [word for before, word in itertools.pairwise(words) if before == "--env"]
+    assert variables == [
+        *("COUNTRY=NO", "ONEDNN=off", "START=12:30:00", "BUILD=007", "VERSION=1.10", "EMPTY="),
+        *("NOTHING=", "DAY=2026-11-28", "HEX=0x1F", "FLAG=TRUE", "QUOTED=007"),
+        *("worker:DAY=2026-11-29", "worker:ON=on"),
+    ]
+    arguments = ["--seed", "010", "--rate", "1e-2", "--at", "12:30", "--name", "no"]
+    assert words[words.index("--") + 2 :] == [*arguments, "--size", "1_000", "--fast"]
+    assert words[words.index("--timeout") + 1] == "1_0.50"
+
+
 LEARN = """
 rate = float(sys.argv[sys.argv.index("--rate") + 1])
 if rate > 1:
@@ -252,6 +279,12 @@ WRONG_FIELDS = [
     ("arguments: {a: [1]}", "arguments: a: [1] is not of type 'number'"),
     ("isolate: yes please", "isolate: 'yes please' is not of type 'boolean'"),
     ("parallel: 0", "parallel: 0 is less than the minimum of 1"),
+    ("arguments:\n  seed: 1\n  seed: 2", "line 4: seed stands twice, first in line 3"),
+    ("script: train.py", "line 2: script stands twice, first in line 1"),
+    ("grid: {rate: [0.1, 1, 1e-1]}", "grid: rate: 0.1 and 1e-1 are one run: remove one"),
+    ("grid: {seed: [10, 010]}", "grid: seed: 10 and 010 are one run"),
+    ("grid: {mode: [a, b, a]}", "grid: mode: a and a are one run"),
+    ("isolate: yes", "isolate: 'yes' is not of type 'boolean'"),
     ("timeout: soon", "argument --timeout"),
     (
         f"parallel: 2\ngrid: {{s: [1, 2]}}\nroles: {{worker: {{cpus: {len(CORES)}}}}}",

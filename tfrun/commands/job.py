@@ -25,13 +25,14 @@ from tfrun.launch import grid as grids
 from tfrun.launch.task import shell_code, start_process
 from tfrun.runs import run_directory
 
+TEXT = "tag:yaml.org,2002:str"
 SCHEMA = pathlib.Path(__file__).with_name("job_schema.yaml")
 
 
 def read(path):
     """Returns the job in a file. Raises ValueError, one line that names the field, or OSError."""
     try:
-        job = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        job = load(path.read_text(encoding="utf-8-sig")) or {}
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"it is no YAML: {' '.join(str(error).split())}") from None
     validator = jsonschema.Draft202012Validator(yaml.safe_load(SCHEMA.read_text(encoding="utf-8")))
@@ -44,8 +45,61 @@ def read(path):
         raise ValueError(message)
     for name in ("arguments", "environment", "roles", "grid"):
         job[name] = job.get(name) or {}
+    for name, values in job["grid"].items():
+        if same := grids.equal(values):
+            raise ValueError(f"grid: {name}: {same[0]} and {same[1]} are one run: remove one")
     job["script"] = (path.parent / job["script"]).resolve()
     return job
+
+
+def load(text):
+    """Returns what a text in YAML says, with values as they are written.
+
+    YAML 1.1 makes 8 of 010, False of NO, and 45000 of 12:30:00. Here a value is a number only if
+    Python would write it so, true and false are the only booleans, and all else is text.
+    Raises yaml.YAMLError, or ValueError where a key stands twice.
+    """
+    loader = yaml.SafeLoader(text)
+    try:
+        root = loader.get_single_node()
+        if root is None:
+            return None
+        as_written(root)
+        return loader.construct_document(root)
+    finally:
+        loader.dispose()
+
+
+def as_written(node, is_text=False):
+    """Makes text of all values in a node that YAML would change; of all where is_text.
+
+    Raises ValueError where a key stands twice in one mapping.
+    """
+    if isinstance(node, yaml.MappingNode):
+        lines: dict[str, int] = {}
+        for key, value in node.value:
+            name, line = str(key.value), key.start_mark.line + 1
+            if name in lines:
+                raise ValueError(f"line {line}: {name} stands twice, first in line {lines[name]}")
+            lines[name] = line
+            if isinstance(key, yaml.ScalarNode) and not key.tag.endswith(":merge"):
+                key.tag = TEXT  # a variable may be called NO or 1
+            variables = name == "environment" and isinstance(value, yaml.MappingNode)
+            as_written(value, is_text or variables)
+    elif isinstance(node, yaml.SequenceNode):
+        for value in node.value:
+            as_written(value, is_text)
+    elif is_text or changes(node):
+        node.tag = TEXT
+
+
+def changes(node):
+    """Returns whether YAML makes something else of a value than what stands there."""
+    if node.tag.endswith(":bool"):
+        return node.value.lower() not in ("true", "false")
+    if node.tag.endswith((":int", ":float")):
+        return str(yaml.safe_load(node.value)) != node.value
+    return node.tag.endswith(":timestamp")
 
 
 def command_line(job, point):

@@ -1,6 +1,7 @@
 """Grids: combinations of values, their names, and how their runs share a machine."""
 
 import concurrent.futures
+import contextlib
 import itertools
 import re
 import threading
@@ -15,6 +16,20 @@ def product(grid):
 def text(value):
     """Returns a value as on a command line."""
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def equal(values):
+    """Returns the first two values of a list that give a script the same, as texts; or None."""
+    texts = {}
+    for value in values:
+        key = type(value), value  # True is no 1
+        if not isinstance(value, bool):
+            with contextlib.suppress(ValueError):
+                key = float, float(value)
+        if key in texts:
+            return texts[key], text(value)
+        texts[key] = text(value)
+    return None
 
 
 def name_of(point):
