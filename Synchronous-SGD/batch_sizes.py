@@ -107,7 +107,7 @@ def table(found):
 
 
 def measure(seeds, rows):
-    """Trains all cases; returns what batch-sizes.json holds."""
+    """Trains all cases; returns what batch_sizes.json holds."""
     example = examples.load(examples.main_script("Non-Distributed-Setup"))
     data, began = example.load_data("digits"), time.time()
     errors = {rule: {str(batch): [] for batch in BATCHES} for rule in RULES}
@@ -139,14 +139,14 @@ def main():
     parser.number("--examples", 128000, "examples of a run")
     folder, words = os.environ.get("OUTPUT_DIR", HERE), "the folder of what this script writes"
     parser.add_argument("--output", type=pathlib.Path, default=folder, help=words)
-    words = "train nothing: make the picture and the table of batch-sizes.json again"
+    words = "train nothing: make the picture and the table of batch_sizes.json again"
     parser.add_argument("--redraw", action="store_true", help=words)
     flags = parser.parse_args()
     flags.output.mkdir(parents=True, exist_ok=True)
-    results = flags.output / "batch-sizes.json"
+    results = flags.output / "batch_sizes.json"
     if not flags.redraw:
         results.write_text(json.dumps(measure(flags.seeds, flags.examples), indent=1) + "\n")
-    draw(results, results.with_suffix(".png"))
+    draw(results, flags.output / "batch-sizes.png")
     pages.leave(results.with_suffix(".txt"), table(json.loads(results.read_text())))
 
 

@@ -54,7 +54,7 @@ TABLES_BEFORE = (
     *("Measurements/Slow-Network/table.txt", "Measurements/Staleness/table.txt"),
     *("Operations/Fault-Tolerance/table.txt", "Beyond-One-Machine/start_up.txt"),
     *("Beyond-One-Machine/Spark-Cluster/kills.txt", "Your-Model/matrix.txt"),
-    "Beyond-One-Machine/TensorFlowOnSpark/rates-ways.txt",
+    "Beyond-One-Machine/TensorFlowOnSpark/rates_ways.txt",
 )
 ALGORITHM = ("server", "update", "algorithm")  # the functions that a script begins with
 DIVIDER = "# From here to the end: the same text"  # above it the example, below it only regions

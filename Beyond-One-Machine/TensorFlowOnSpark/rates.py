@@ -157,8 +157,8 @@ def tables(measured):
     least, most = min(measured["load"]), max(measured["load"])
     about = f"{len(rounds)} rounds, with a load of {least:.0f} to {most:.0f}.\n{measured['about']}."
     return {
-        "rates-ways.txt": pages.table((*columns, "update, us"), rows, about),
-        "rates-alone.txt": pages.table(["a record, alone", "us"], alone),
+        "rates_ways.txt": pages.table((*columns, "update, us"), rows, about),
+        "rates_alone.txt": pages.table(["a record, alone", "us"], alone),
     }
 
 

@@ -32,7 +32,7 @@ from tfrun.runs import run_directory
 
 TFRUN = examples.ROOT / "tfrun" / "bin" / "tfrun"
 HERE = pathlib.Path(__file__).resolve().parent
-RESULTS = ["results.json", "without-recovery.json"]  # with recovery, and without
+RESULTS = ["results.json", "without_recovery.json"]  # with recovery, and without
 CLONE_NEWNS = 0x20000
 SAVE = 500  # updates between checkpoints
 LATE = 250  # updates that others make, at most, while the chief saves, or while a failed run ends

@@ -88,7 +88,7 @@ FORMS = "Measurements/Benchmarks/benchmarks.py"
 FAULTS = "Operations/Fault-Tolerance/fault_tolerance.py"
 PAGE_TABLES = {  # a table that a page shows: its script, and how that one makes it
     "vocabulary.txt": ("Sparse-Embeddings/vocabulary.py", of("vocabulary.json")),
-    "batch-sizes.txt": ("Synchronous-SGD/batch_sizes.py", of("batch-sizes.json")),
+    "batch_sizes.txt": ("Synchronous-SGD/batch_sizes.py", of("batch_sizes.json")),
     "compare_rates.txt": (
         "Synchronous-SGD-different-learning-rates/compare_rates.py",
         of("compare_rates.json"),
@@ -108,7 +108,7 @@ PAGE_TABLES = {  # a table that a page shows: its script, and how that one makes
     "table.txt": (FAULTS, lambda module, folder: module.page_table(folder)),
     **{
         name: (RATES, lambda *given, name=name: of("rates.json", "tables")(*given)[name])
-        for name in ("rates-ways.txt", "rates-alone.txt")
+        for name in ("rates_ways.txt", "rates_alone.txt")
     },
 }
 
@@ -885,7 +885,7 @@ def test_the_rates_of_spark(tmp_path):
         for rate in (15, 3, 5, 45)
     ]
     measured = {"ways": ways, "alone": {"put": module.spread([1, 2])}, "load": [1, 3], "about": ""}
-    lines = module.tables(measured)["rates-ways.txt"].splitlines()
+    lines = module.tables(measured)["rates_ways.txt"].splitlines()
     assert lines[3] == "| SPARK | 10.0 (3.0-45.0) | 33% | 10.0 (3.0-45.0) |  | 3.0 (3.0-3.0) |"
 
 
