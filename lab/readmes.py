@@ -180,7 +180,7 @@ def papers(folder, keys):
         words = f"{first_author(authors)} {year}" if year else title
         parts.append(f"[{words}]({link})")
     titles = os.path.relpath(PAPERS, folder)
-    return f"**Papers** ([titles]({titles})): {' · '.join(parts)}"
+    return f"**Papers** ([titles]({titles})): {', '.join(parts)}"
 
 
 def first_author(authors):
@@ -210,11 +210,28 @@ def examples(_, __):
         paths = [script(ROOT / name) for name in names]
         links = [f"[{path.parent.name}]({name}/)" for path, name in zip(paths, names)]
         if group in reading_order.folded():
-            folded.append(f"**{group}:** {' · '.join(links)}")
+            folded.append(f"**{group}:** {', '.join(links)}")
             continue
         rows.append((f"**{group}**", "", ""))
         rows += [(link, title(path), paper(path)) for path, link in zip(paths, links)]
     return "\n\n".join([pages.table(["example", "what it shows", "paper"], rows), *folded])
+
+
+def further(folder, _):
+    """What each example in a folder of examples changes, in reading order, below its kind."""
+    lines, kind = [], None
+    for path in [script(ROOT / name) for name in reading_order.names()]:
+        if path.parent.parent != folder:
+            continue
+        if field(path, "Kind") != kind:
+            kind = field(path, "Kind")
+            lines += ["", f"**{kind.capitalize()}**"]
+        source, _, change = field(path, "Differs from").partition(": ")
+        beside = folder / source.rpartition("/")[2]
+        link = f"{beside.name}/" if beside.is_dir() else f"../{source}/"
+        name = path.parent.name
+        lines.append(f"- [{name}]({name}/) changes [{beside.name}]({link}): {change}")
+    return "\n".join(lines[1:])
 
 
 COMPARE = ROOT / "Measurements" / "Compare" / "results.json"
@@ -298,8 +315,8 @@ def links(folder, _):
         raise ToolError(f"add {name.as_posix()} to docs/reading-order.txt, at its place")
     at, up = names.index(name.as_posix()), "../" * len(name.parts)
     parts = [f"Previous: [{other}]({up}{other}/)" for other in names[:at][-1:]]
-    parts += [f"Next: [{other}]({up}{other}/)" for other in names[at + 1 :][:1]]
-    return " · ".join(parts)
+    parts += [f"next: [{other}]({up}{other}/)" for other in names[at + 1 :][:1]]
+    return ", ".join(parts)
 
 
 LONG_DIFF = 60  # from so many lines on, a page shows algorithm() itself
@@ -657,7 +674,7 @@ def written(_, __):
 PARTS = {
     part.__name__: part
     for part in (
-        *(examples, compare, scaling, glossary, errors, links, text, papers, tests),
+        *(examples, further, compare, scaling, glossary, errors, links, text, papers, tests),
         *(algorithm, diff, flags, shared_flags, result, output, excerpt, written),
     )
 }
