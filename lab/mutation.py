@@ -160,7 +160,7 @@ def run_session(copy: pathlib.Path, tests: list[str], planter: planting.Planter)
 def outcomes(
     copy: pathlib.Path, group: Group, chosen: list[plants.Place]
 ) -> list[planting.Outcome]:
-    """Returns what became of each place, in order. Raises ToolError if tests fail without it."""
+    """Returns what became of each place, in order. Raises ToolError if no test could run."""
     result = copy.parent / "outcomes"
     result.unlink(missing_ok=True)
     files = {place.file: group.tests[place.file] for place in chosen}
@@ -181,9 +181,11 @@ def outcomes(
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)
+    text = pathlib.Path(f"{copy}.txt").read_text(errors="replace")
+    lines = [line for line in text.splitlines() if line.startswith(planting.LEFT_OUT)]
+    print(*lines, sep="\n", end="\n" * bool(lines))
     if not result.exists():
-        text = pathlib.Path(f"{copy}.txt").read_text(errors="replace")
-        raise ToolError(f"without a mistake these fail: {' '.join(tests)}\n{text[-4000:]}")
+        raise ToolError(f"these cannot run: {' '.join(tests)}\n{text[-4000:]}")
     return [planting.Outcome(**facts) for facts in json.loads(result.read_text())]
 
 
