@@ -339,6 +339,12 @@ group(
 group(
     "The data",
     (
+        r"has other data than",
+        "worker 1 has other data than worker 0: x_train has 1,737 rows, not 1,437",
+        "`load_data()` has not returned the same in all tasks.",
+        "Seed what it draws, sort what comes from a set, and look whether a file has changed.",
+    ),
+    (
         r"URL fetch failure|Incomplete or corrupted file detected",
         "Exception: URL fetch failure on "
         "https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.npz",

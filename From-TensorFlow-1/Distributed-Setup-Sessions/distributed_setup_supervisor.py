@@ -133,19 +133,20 @@ def main():
     model = make_model(data)  # outside of the graph, where Keras makes its first values
     with tf.Graph().as_default():
         graph = build(cluster, model, data, flags)
-        train(cluster, server, model.trainable_variables, *graph, flags)
+        train(cluster, server, model.trainable_variables, data, *graph, flags)
 
 
 # endregion: main
 
 
-def train(cluster, server, initial, step, make_update, test, flags):
+def train(cluster, server, initial, data, step, make_update, test, flags):
     """Updates w until all updates are made, then tests and saves it."""
     if len(cluster.workers) > 1:
         raise ValueError("this script is for one worker: HogWild/hogwild.py is for several")
     row = tf.stack(push_row(make_update(), step, flags))  # to fetch one costs less than nine
     servers = range(len(cluster.ps))
     metrics = Metrics(cluster.task, cluster.workers, initial, flags, len(servers))
+    metrics.describe(data)
     finish = [barrier("done", cluster.rank, i)[0] for i in servers]
     for address in cluster.ps:
         wait_for_ps(address)
@@ -156,7 +157,7 @@ def train(cluster, server, initial, step, make_update, test, flags):
         global_step=step,
         summary_op=None,
         summary_writer=None,
-        saver=tf.train.Saver(sharded=len(servers) > 1, save_relative_paths=True),
+        saver=make_saver(metrics.directory, len(servers)),
         save_model_secs=0,
     )
 
@@ -288,6 +289,14 @@ def send(w, vectors):
     return arrived
 
 
+def make_saver(directory, ps):
+    """Returns a Saver that keeps five checkpoints, of which an earlier start may have made some."""
+    saver = tf.train.Saver(sharded=ps > 1, save_relative_paths=True)
+    if state := tf.train.get_checkpoint_state(directory):
+        saver.recover_last_checkpoints(state.all_model_checkpoint_paths)
+    return saver
+
+
 # region: variables
 def initial_value(value):
     """Returns a value as a tensor. As a constant it would stand in the graph, which has a limit."""
@@ -359,20 +368,7 @@ def evaluation(model, w, state, local_state, x, y):
     return [tf.reduce_mean(function(y.read_value(), outputs)) for function in functions]
 
 
-# region: metrics
-# A line of metrics-<task>.csv is a push: global_step counts it, loss is that of its last
-# mini-batch, bytes are those pulled and pushed, and wait_seconds pass from the gradient to its
-# arrival. Or it is a test: its end, its begin, global_step, and TEST. Times are seconds since 1970.
-PUSH = "push_time,pull_time,global_step,local_steps,examples,loss,staleness,bytes,wait_seconds"
-Push = collections.namedtuple("Push", PUSH)
-TEST = {"test_loss": "min"}
-for name, (better, function) in METRICS.items():
-    # Not an object of Keras with update_state(): it would also average over the tests before.
-    if better not in ("max", "min") or hasattr(function, "update_state"):
-        raise ValueError(f'METRICS needs ("max" or "min", function), not ({better!r}, {function})')
-    TEST[f"test_{name}"] = better
-
-
+# region: row
 def push_row(update, step, flags):
     """Returns a Push, each column a float64 tensor.
 
@@ -402,6 +398,20 @@ def push_row(update, step, flags):
         wait_seconds=pushed - ready,
     )
     return Push(*[tf.cast(column, "float64") for column in row])
+
+
+# region: metrics
+# A line of metrics-<task>.csv is a push: global_step counts it, loss is that of its last
+# mini-batch, bytes are those pulled and pushed, and wait_seconds pass from the gradient to its
+# arrival. Or it is a test: its end, its begin, global_step, and TEST. Times are seconds since 1970.
+PUSH = "push_time,pull_time,global_step,local_steps,examples,loss,staleness,bytes,wait_seconds"
+Push = collections.namedtuple("Push", PUSH)
+TEST = {"test_loss": "min"}
+for name, (better, function) in METRICS.items():
+    # Not an object of Keras with update_state(): it would also average over the tests before.
+    if better not in ("max", "min") or hasattr(function, "update_state"):
+        raise ValueError(f'METRICS needs ("max" or "min", function), not ({better!r}, {function})')
+    TEST[f"test_{name}"] = better
 
 
 class Metrics:
@@ -443,6 +453,16 @@ class Metrics:
         self.file = open(f"{folder}/metrics-{task[0]}-{task[1]}.csv", "a", 1)
         # The line before a restart may have been cut short.
         print("# restart" if self.file.tell() else f"{PUSH},{','.join(TEST)}", file=self.file)
+
+    def describe(self, data):
+        """Writes what tells the data of this task from that of others, before they are dealt."""
+        facts = {}
+        for name, part in data._asdict().items():
+            if isinstance(part, np.ndarray):  # a weighted sum, which hardly moves by rounding alone
+                rows = np.reshape(part, [len(part), int(np.prod(part.shape[1:]))])
+                across, along = (np.cos(np.arange(size)) for size in rows.shape)
+                facts[name] = part.shape, float(across @ rows @ along), float(np.linalg.norm(rows))
+        print("# data", json.dumps(facts), file=self.file)
 
     def push(self, row):
         """Writes a line for one update, the columns PUSH. Raises if the loss is not finite."""

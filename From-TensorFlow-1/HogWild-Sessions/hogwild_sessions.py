@@ -135,7 +135,7 @@ def main():
     model = make_model(data)  # outside of the graph, where Keras makes its first values
     with tf.Graph().as_default():
         graph = build(cluster, model, data, flags)
-        train(cluster, server, model.trainable_variables, *graph, flags)
+        train(cluster, server, model.trainable_variables, data, *graph, flags)
 
 
 # endregion: main
@@ -250,6 +250,14 @@ def send(w, vectors):
     return arrived
 
 
+def make_saver(directory, ps):
+    """Returns a Saver that keeps five checkpoints, of which an earlier start may have made some."""
+    saver = tf.train.Saver(sharded=ps > 1, save_relative_paths=True)
+    if state := tf.train.get_checkpoint_state(directory):
+        saver.recover_last_checkpoints(state.all_model_checkpoint_paths)
+    return saver
+
+
 # region: variables
 def initial_value(value):
     """Returns a value as a tensor. As a constant it would stand in the graph, which has a limit."""
@@ -321,20 +329,7 @@ def evaluation(model, w, state, local_state, x, y):
     return [tf.reduce_mean(function(y.read_value(), outputs)) for function in functions]
 
 
-# region: metrics
-# A line of metrics-<task>.csv is a push: global_step counts it, loss is that of its last
-# mini-batch, bytes are those pulled and pushed, and wait_seconds pass from the gradient to its
-# arrival. Or it is a test: its end, its begin, global_step, and TEST. Times are seconds since 1970.
-PUSH = "push_time,pull_time,global_step,local_steps,examples,loss,staleness,bytes,wait_seconds"
-Push = collections.namedtuple("Push", PUSH)
-TEST = {"test_loss": "min"}
-for name, (better, function) in METRICS.items():
-    # Not an object of Keras with update_state(): it would also average over the tests before.
-    if better not in ("max", "min") or hasattr(function, "update_state"):
-        raise ValueError(f'METRICS needs ("max" or "min", function), not ({better!r}, {function})')
-    TEST[f"test_{name}"] = better
-
-
+# region: row
 def push_row(update, step, flags):
     """Returns a Push, each column a float64 tensor.
 
@@ -364,6 +359,20 @@ def push_row(update, step, flags):
         wait_seconds=pushed - ready,
     )
     return Push(*[tf.cast(column, "float64") for column in row])
+
+
+# region: metrics
+# A line of metrics-<task>.csv is a push: global_step counts it, loss is that of its last
+# mini-batch, bytes are those pulled and pushed, and wait_seconds pass from the gradient to its
+# arrival. Or it is a test: its end, its begin, global_step, and TEST. Times are seconds since 1970.
+PUSH = "push_time,pull_time,global_step,local_steps,examples,loss,staleness,bytes,wait_seconds"
+Push = collections.namedtuple("Push", PUSH)
+TEST = {"test_loss": "min"}
+for name, (better, function) in METRICS.items():
+    # Not an object of Keras with update_state(): it would also average over the tests before.
+    if better not in ("max", "min") or hasattr(function, "update_state"):
+        raise ValueError(f'METRICS needs ("max" or "min", function), not ({better!r}, {function})')
+    TEST[f"test_{name}"] = better
 
 
 class Metrics:
@@ -406,6 +415,16 @@ class Metrics:
         # The line before a restart may have been cut short.
         print("# restart" if self.file.tell() else f"{PUSH},{','.join(TEST)}", file=self.file)
 
+    def describe(self, data):
+        """Writes what tells the data of this task from that of others, before they are dealt."""
+        facts = {}
+        for name, part in data._asdict().items():
+            if isinstance(part, np.ndarray):  # a weighted sum, which hardly moves by rounding alone
+                rows = np.reshape(part, [len(part), int(np.prod(part.shape[1:]))])
+                across, along = (np.cos(np.arange(size)) for size in rows.shape)
+                facts[name] = part.shape, float(across @ rows @ along), float(np.linalg.norm(rows))
+        print("# data", json.dumps(facts), file=self.file)
+
     def push(self, row):
         """Writes a line for one update, the columns PUSH. Raises if the loss is not finite."""
         numbers = [f"{number:.16g}" for number in row]  # of seconds since 1970, microseconds
@@ -444,10 +463,11 @@ def prepare(session, saver, metrics):
 MORE_FLAGS += [("updates-per-call", 10, "updates in one call; take 1 where one takes seconds")]
 
 
-def train(cluster, server, initial, step, make_update, test, flags):
+def train(cluster, server, initial, data, step, make_update, test, flags):
     """Updates w until all updates are made; the chief also tests and saves it."""
     n, ps = len(cluster.workers), len(cluster.ps)
     metrics = Metrics(cluster.task, cluster.workers, initial, flags, ps)
+    metrics.describe(data)
     written, before = tf.get_collection_ref("written"), []
     while len(written) < flags.updates_per_call:
         with tf.device(cluster.device), tf.control_dependencies(before):
@@ -456,7 +476,7 @@ def train(cluster, server, initial, step, make_update, test, flags):
             written.append(tf.numpy_function(metrics.push, [row], []))
         before = [update.push]  # when it has arrived, the next one pulls
         tf.get_variable_scope().reuse_variables()
-    saver = tf.train.Saver(sharded=ps > 1, save_relative_paths=True)
+    saver = make_saver(metrics.directory, ps)
     start, started = barrier("start", cluster.rank)
     finish, finished = zip(*[barrier("done", cluster.rank, i) for i in range(ps)])
 

@@ -144,7 +144,7 @@ def main():
         # The hook sets up the queue and starts the chief's thread. No token is there in the
         # beginning, or the first steps would wait for nobody.
         hook = optimizer.make_session_run_hook(cluster.rank == 0, 0)
-        train(cluster, server, model.trainable_variables, step, update, test, flags, hook)
+        train(cluster, server, model.trainable_variables, data, step, update, test, flags, hook)
 
 
 # From here to the end: the same text in every example with a parameter server. --------------------
@@ -273,6 +273,14 @@ def send(w, vectors):
     return arrived
 
 
+def make_saver(directory, ps):
+    """Returns a Saver that keeps five checkpoints, of which an earlier start may have made some."""
+    saver = tf.train.Saver(sharded=ps > 1, save_relative_paths=True)
+    if state := tf.train.get_checkpoint_state(directory):
+        saver.recover_last_checkpoints(state.all_model_checkpoint_paths)
+    return saver
+
+
 # region: variables
 def initial_value(value):
     """Returns a value as a tensor. As a constant it would stand in the graph, which has a limit."""
@@ -346,20 +354,7 @@ def evaluation(model, w, state, local_state, x, y):
     return [tf.reduce_mean(function(y.read_value(), outputs)) for function in functions]
 
 
-# region: metrics
-# A line of metrics-<task>.csv is a push: global_step counts it, loss is that of its last
-# mini-batch, bytes are those pulled and pushed, and wait_seconds pass from the gradient to its
-# arrival. Or it is a test: its end, its begin, global_step, and TEST. Times are seconds since 1970.
-PUSH = "push_time,pull_time,global_step,local_steps,examples,loss,staleness,bytes,wait_seconds"
-Push = collections.namedtuple("Push", PUSH)
-TEST = {"test_loss": "min"}
-for name, (better, function) in METRICS.items():
-    # Not an object of Keras with update_state(): it would also average over the tests before.
-    if better not in ("max", "min") or hasattr(function, "update_state"):
-        raise ValueError(f'METRICS needs ("max" or "min", function), not ({better!r}, {function})')
-    TEST[f"test_{name}"] = better
-
-
+# region: row
 def push_row(update, step, flags):
     """Returns a Push, each column a float64 tensor.
 
@@ -389,6 +384,20 @@ def push_row(update, step, flags):
         wait_seconds=pushed - ready,
     )
     return Push(*[tf.cast(column, "float64") for column in row])
+
+
+# region: metrics
+# A line of metrics-<task>.csv is a push: global_step counts it, loss is that of its last
+# mini-batch, bytes are those pulled and pushed, and wait_seconds pass from the gradient to its
+# arrival. Or it is a test: its end, its begin, global_step, and TEST. Times are seconds since 1970.
+PUSH = "push_time,pull_time,global_step,local_steps,examples,loss,staleness,bytes,wait_seconds"
+Push = collections.namedtuple("Push", PUSH)
+TEST = {"test_loss": "min"}
+for name, (better, function) in METRICS.items():
+    # Not an object of Keras with update_state(): it would also average over the tests before.
+    if better not in ("max", "min") or hasattr(function, "update_state"):
+        raise ValueError(f'METRICS needs ("max" or "min", function), not ({better!r}, {function})')
+    TEST[f"test_{name}"] = better
 
 
 class Metrics:
@@ -431,6 +440,16 @@ class Metrics:
         # The line before a restart may have been cut short.
         print("# restart" if self.file.tell() else f"{PUSH},{','.join(TEST)}", file=self.file)
 
+    def describe(self, data):
+        """Writes what tells the data of this task from that of others, before they are dealt."""
+        facts = {}
+        for name, part in data._asdict().items():
+            if isinstance(part, np.ndarray):  # a weighted sum, which hardly moves by rounding alone
+                rows = np.reshape(part, [len(part), int(np.prod(part.shape[1:]))])
+                across, along = (np.cos(np.arange(size)) for size in rows.shape)
+                facts[name] = part.shape, float(across @ rows @ along), float(np.linalg.norm(rows))
+        print("# data", json.dumps(facts), file=self.file)
+
     def push(self, row):
         """Writes a line for one update, the columns PUSH. Raises if the loss is not finite."""
         numbers = [f"{number:.16g}" for number in row]  # of seconds since 1970, microseconds
@@ -458,9 +477,7 @@ class SessionCreator(tf.train.SessionCreator):
 
     def __init__(self, cluster, server, directory):
         self.cluster, self.target, self.directory = cluster, server.target, directory
-        self.scaffold = tf.train.Scaffold(
-            saver=tf.train.Saver(sharded=len(cluster.ps) > 1, save_relative_paths=True)
-        )
+        self.scaffold = tf.train.Scaffold(saver=make_saver(directory, len(cluster.ps)))
 
     def create_session(self):
         for address in self.cluster.ps:
@@ -488,11 +505,12 @@ class EndOptimizer(tf.train.SessionRunHook):
         session.close()
 
 
-def train(cluster, server, initial, step, update, test, flags, hook):
+def train(cluster, server, initial, data, step, update, test, flags, hook):
     """Updates w until all updates are made; the chief also tests and saves it."""
     n, servers = len(cluster.workers), range(len(cluster.ps))
     row = tf.stack(push_row(update, step, flags))  # to fetch one costs less than to fetch nine
     metrics = Metrics(cluster.task, cluster.workers, initial, flags, len(servers))
+    metrics.describe(data)
     finish, finished = zip(*[barrier("done", cluster.rank, i) for i in servers])
     creator = SessionCreator(cluster, server, metrics.directory)
     saver = creator.scaffold.saver

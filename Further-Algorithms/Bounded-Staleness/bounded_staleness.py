@@ -186,6 +186,11 @@ class Clocks:
             return tf.cast(clock - self.slowest(), tf.int64)
 
 
+def ask_first(ps, name):
+    """Calls a function of the first part of w alone, and returns its count."""
+    return tf.ensure_shape(ps.ask(name, ps.parts["w"][0]).get_value()[0], [])
+
+
 # region: flags
 def parse_flags():
     """Returns the flags, each of the type of its default. Exits with 2 and a line if one is bad."""
@@ -228,12 +233,8 @@ class Cluster:
         self.task = self.job, self.index = resolver.task_type, resolver.task_id
         spec = resolver.cluster_spec()
         self.ps = spec.job_tasks("ps")
-        self.workers = [
-            (job, index)
-            for job in ("chief", "worker")
-            if job in spec.jobs
-            for index in spec.task_indices(job)
-        ]
+        jobs = [job for job in ("chief", "worker") if job in spec.jobs]
+        self.workers = [(job, index) for job in jobs for index in spec.task_indices(job)]
         # None for a ps, and for a worker beyond those of TF_CONFIG: it joins a live run.
         is_ranked = self.job not in self.UNRANKED or self.task in self.workers
         self.rank = self.workers.index(self.task) if is_ranked else None
@@ -534,11 +535,9 @@ def restore(folder, saved):
     if checkpoint.endswith("model.ckpt-0"):
         saved = [variable for variable in saved if variable[0] in saved_names]
     names, slices, variables = zip(*saved)
+    dtypes = [v.dtype for v in variables]
     values = tf.raw_ops.RestoreV2(
-        prefix=checkpoint,
-        tensor_names=names,
-        shape_and_slices=slices,
-        dtypes=[v.dtype for v in variables],
+        prefix=checkpoint, tensor_names=names, shape_and_slices=slices, dtypes=dtypes
     )
     for v, value in zip(variables, values):
         v.assign(value)
@@ -554,9 +553,11 @@ def merge(folder, step, written):
     lines = [f'model_checkpoint_path: "{names[-1]}"']
     lines.extend(f'all_model_checkpoint_paths: "{name}"' for name in names)
     replace_file(f"{folder}/checkpoint", "\n".join(lines) + "\n")
-    for old in paths[:-4]:
-        for file in glob.glob(f"{glob.escape(old)}.*"):
-            os.remove(file)
+    for kind in "index", "data-?????-of-?????":  # also of a chief that was killed just here
+        for file in glob.glob(f"{glob.escape(folder)}/model.ckpt-*.{kind}"):
+            name = os.path.basename(file).rpartition(".")[0]
+            if name.removeprefix("model.ckpt-").isdigit() and name not in names:
+                os.remove(file)
     for partial in glob.glob(f"{glob.escape(folder)}/model.ckpt-*_temp"):
         shutil.rmtree(partial, ignore_errors=True)
 
@@ -632,8 +633,7 @@ class Ps:
             pending = [
                 self.ask(after or name, part, *piece, counts=shared) for part, *piece in others
             ]
-        for reply in pending:
-            replies.append(reply.get_value())
+        replies += [reply.get_value() for reply in pending]
         with tf.control_dependencies(sum(replies, [])):
             arrived = tf.timestamp()
         came = [[v for v in reply if v.dtype.is_floating] for reply in replies]
@@ -732,12 +732,6 @@ class Ps:
         """Makes a checkpoint of what all ps have."""
         pending = [client.save(self.header(), np.int64(step)) for client in self.clients]
         merge(self.cluster.folder, step, [reply.get_value() for reply in pending])
-
-
-# region: first
-def ask_first(ps, name):
-    """Calls a function of the first part of w alone, and returns its count."""
-    return tf.ensure_shape(ps.ask(name, ps.parts["w"][0]).get_value()[0], [])
 
 
 # region: network
@@ -856,12 +850,19 @@ class Metrics:
             }
             replace_file(f"{folder}/flags.json", json.dumps(facts, indent=2))
 
-    def begin(self, job, index):
-        """Begins the file of this task."""
+    def begin(self, job, index, data):
+        """Begins the file of this task: with what tells its data from that of other tasks."""
         # Line by line, so that even kill -9 loses none; it costs microseconds.
         self.file = open(f"{self.folder}/metrics-{job}-{index}.csv", "a", 1)
         # The line before a restart may have been cut short.
         print("# restart" if self.file.tell() else f"{PUSH},{','.join(TEST)}", file=self.file)
+        facts = {}
+        for name, part in data._asdict().items():
+            if isinstance(part, np.ndarray):  # a weighted sum, which hardly moves by rounding alone
+                rows = np.reshape(part, [len(part), int(np.prod(part.shape[1:]))])
+                across, along = (np.cos(np.arange(size)) for size in rows.shape)
+                facts[name] = part.shape, float(across @ rows @ along), float(np.linalg.norm(rows))
+        print("# data", json.dumps(facts), file=self.file)
 
     def push(self, row):
         """Writes a line for one update, the columns PUSH. Raises if the loss is not finite."""
@@ -905,11 +906,9 @@ def train(cluster, model, data, update, flags, seconds=REQUIRED_WAIT_SECONDS):
         k, rows = int(ps.controls[0].join().get_value()), slice(None)
         ps.rank, task = k, ("worker", k)
         print("joins as worker", k, flush=True)
-    metrics.begin(*task)
-    x, y, x_test, y_test = (
-        tf.constant(np.asarray_chkfinite(part))
-        for part in (data.x_train[rows], data.y_train[rows], data.x_test, data.y_test)
-    )
+    metrics.begin(*task, data)
+    parts = data.x_train[rows], data.y_train[rows], data.x_test, data.y_test
+    x, y, x_test, y_test = [tf.constant(np.asarray_chkfinite(part)) for part in parts]
     gradient = gradients(model, x, y, flags, k)
     evaluate = evaluation(model, x_test, y_test, ps)
 

@@ -187,6 +187,7 @@ def main():
     data = load_data(flags.dataset)
     model = make_model(data)
     metrics = Metrics(cluster.task, cluster.workers, model.trainable_variables, flags)
+    metrics.describe(data)
     pairs = Pairs(cluster, flags)
     step, w, state, make_steps, test = build(pairs, model, data, flags)
     saved = tf.train.Checkpoint(step=step, w=w, state=state)
@@ -593,20 +594,7 @@ def evaluation(model, w, state, x, y):
     return [tf.reduce_mean(function(y.read_value(), outputs)) for function in functions]
 
 
-# region: metrics
-# A line of metrics-<task>.csv is a push: global_step counts it, loss is that of its last
-# mini-batch, bytes are those pulled and pushed, and wait_seconds pass from the gradient to its
-# arrival. Or it is a test: its end, its begin, global_step, and TEST. Times are seconds since 1970.
-PUSH = "push_time,pull_time,global_step,local_steps,examples,loss,staleness,bytes,wait_seconds"
-Push = collections.namedtuple("Push", PUSH)
-TEST = {"test_loss": "min"}
-for name, (better, function) in METRICS.items():
-    # Not an object of Keras with update_state(): it would also average over the tests before.
-    if better not in ("max", "min") or hasattr(function, "update_state"):
-        raise ValueError(f'METRICS needs ("max" or "min", function), not ({better!r}, {function})')
-    TEST[f"test_{name}"] = better
-
-
+# region: row
 def push_row(update, step, flags):
     """Returns a Push, each column a float64 tensor.
 
@@ -636,6 +624,20 @@ def push_row(update, step, flags):
         wait_seconds=pushed - ready,
     )
     return Push(*[tf.cast(column, "float64") for column in row])
+
+
+# region: metrics
+# A line of metrics-<task>.csv is a push: global_step counts it, loss is that of its last
+# mini-batch, bytes are those pulled and pushed, and wait_seconds pass from the gradient to its
+# arrival. Or it is a test: its end, its begin, global_step, and TEST. Times are seconds since 1970.
+PUSH = "push_time,pull_time,global_step,local_steps,examples,loss,staleness,bytes,wait_seconds"
+Push = collections.namedtuple("Push", PUSH)
+TEST = {"test_loss": "min"}
+for name, (better, function) in METRICS.items():
+    # Not an object of Keras with update_state(): it would also average over the tests before.
+    if better not in ("max", "min") or hasattr(function, "update_state"):
+        raise ValueError(f'METRICS needs ("max" or "min", function), not ({better!r}, {function})')
+    TEST[f"test_{name}"] = better
 
 
 class Metrics:
@@ -677,6 +679,16 @@ class Metrics:
         self.file = open(f"{folder}/metrics-{task[0]}-{task[1]}.csv", "a", 1)
         # The line before a restart may have been cut short.
         print("# restart" if self.file.tell() else f"{PUSH},{','.join(TEST)}", file=self.file)
+
+    def describe(self, data):
+        """Writes what tells the data of this task from that of others, before they are dealt."""
+        facts = {}
+        for name, part in data._asdict().items():
+            if isinstance(part, np.ndarray):  # a weighted sum, which hardly moves by rounding alone
+                rows = np.reshape(part, [len(part), int(np.prod(part.shape[1:]))])
+                across, along = (np.cos(np.arange(size)) for size in rows.shape)
+                facts[name] = part.shape, float(across @ rows @ along), float(np.linalg.norm(rows))
+        print("# data", json.dumps(facts), file=self.file)
 
     def push(self, row):
         """Writes a line for one update, the columns PUSH. Raises if the loss is not finite."""

@@ -271,6 +271,7 @@ def main():
     data = load_data(flags.dataset)
     model = make_model(data)
     metrics = Metrics(cluster.task, cluster.workers, model.trainable_variables, flags)
+    metrics.describe(data)
     ring = Ring(cluster, flags.step_timeout)
     join(ring, [vars(flags), [v.shape for v in model.trainable_variables]])
     broadcast(model.variables, ring)
@@ -616,37 +617,6 @@ for name, (better, function) in METRICS.items():
     TEST[f"test_{name}"] = better
 
 
-def push_row(update, step, flags):
-    """Returns a Push, each column a float64 tensor.
-
-    Of an update, pulled and pushed are lists of vectors, version and ticket the counts of updates
-    at the pull and before the push, and push is the op that pushes.
-    """
-    with tf.control_dependencies([update.push]), tf.device(step.device):
-        ticket = tf.identity(update.ticket)  # one message: the push has arrived, and its number
-    ticket = tf.identity(ticket)  # here: what follows it needs no second message
-    times = []
-    pulled = update.pulled or [update.version]
-    for tensors in pulled, update.pushed, [ticket]:  # which a tf.function does in this order
-        with tf.control_dependencies(tensors):
-            times.append(tf.timestamp())
-    pulled, ready, pushed = times
-    local_steps = getattr(update, "local_steps", getattr(flags, "local_steps", 1))
-    size = sum(tf.size(t, out_type=tf.int64) * t.dtype.size for t in update.pulled + update.pushed)
-    row = Push(
-        push_time=pushed,
-        pull_time=pulled,
-        global_step=ticket + 1,
-        local_steps=local_steps,
-        examples=local_steps * flags.batch_size,
-        loss=update.loss,
-        staleness=ticket - update.version,
-        bytes=size,
-        wait_seconds=pushed - ready,
-    )
-    return Push(*[tf.cast(column, "float64") for column in row])
-
-
 class Metrics:
     """What a task leaves in OUTPUT_DIR: metrics-<task>.csv; the chief also flags.json."""
 
@@ -686,6 +656,16 @@ class Metrics:
         self.file = open(f"{folder}/metrics-{task[0]}-{task[1]}.csv", "a", 1)
         # The line before a restart may have been cut short.
         print("# restart" if self.file.tell() else f"{PUSH},{','.join(TEST)}", file=self.file)
+
+    def describe(self, data):
+        """Writes what tells the data of this task from that of others, before they are dealt."""
+        facts = {}
+        for name, part in data._asdict().items():
+            if isinstance(part, np.ndarray):  # a weighted sum, which hardly moves by rounding alone
+                rows = np.reshape(part, [len(part), int(np.prod(part.shape[1:]))])
+                across, along = (np.cos(np.arange(size)) for size in rows.shape)
+                facts[name] = part.shape, float(across @ rows @ along), float(np.linalg.norm(rows))
+        print("# data", json.dumps(facts), file=self.file)
 
     def push(self, row):
         """Writes a line for one update, the columns PUSH. Raises if the loss is not finite."""
@@ -832,7 +812,7 @@ def save(blocks, state, metrics, ring):
         with open(f"{newest}.new", "w") as file:  # of which nobody reads a half
             file.write(f'model_checkpoint_path: "{os.path.basename(prefix)}"\n')
         os.replace(f"{newest}.new", newest)
-        written = glob.glob(os.path.join(metrics.directory, "model.ckpt-*.index"))
+        written = glob.glob(os.path.join(metrics.directory, "model.ckpt-[0-9]*.index"))
         for path in sorted(written, key=os.path.getmtime)[:-5]:
             for file in glob.glob(f"{path.removesuffix('.index')}.*"):
                 os.remove(file)

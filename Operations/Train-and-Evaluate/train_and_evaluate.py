@@ -200,7 +200,7 @@ def judge(cluster, model, data, flags):
     starts again it tests no checkpoint twice.
     """
     metrics = Metrics(cluster, model, flags)
-    metrics.begin("evaluator", 0)
+    metrics.begin("evaluator", 0, data)
     directory, folder = metrics.folder, f"{metrics.folder}/best"
     tests = read_tests(directory)
     since_best = list(reversed(tests)).index(best_step(tests)) if tests else 0
@@ -298,12 +298,8 @@ class Cluster:
         self.task = self.job, self.index = resolver.task_type, resolver.task_id
         spec = resolver.cluster_spec()
         self.ps = spec.job_tasks("ps")
-        self.workers = [
-            (job, index)
-            for job in ("chief", "worker")
-            if job in spec.jobs
-            for index in spec.task_indices(job)
-        ]
+        jobs = [job for job in ("chief", "worker") if job in spec.jobs]
+        self.workers = [(job, index) for job in jobs for index in spec.task_indices(job)]
         # None for a ps, and for a worker beyond those of TF_CONFIG: it joins a live run.
         is_ranked = self.job not in self.UNRANKED or self.task in self.workers
         self.rank = self.workers.index(self.task) if is_ranked else None
@@ -604,11 +600,9 @@ def restore(folder, saved):
     if checkpoint.endswith("model.ckpt-0"):
         saved = [variable for variable in saved if variable[0] in saved_names]
     names, slices, variables = zip(*saved)
+    dtypes = [v.dtype for v in variables]
     values = tf.raw_ops.RestoreV2(
-        prefix=checkpoint,
-        tensor_names=names,
-        shape_and_slices=slices,
-        dtypes=[v.dtype for v in variables],
+        prefix=checkpoint, tensor_names=names, shape_and_slices=slices, dtypes=dtypes
     )
     for v, value in zip(variables, values):
         v.assign(value)
@@ -624,9 +618,11 @@ def merge(folder, step, written):
     lines = [f'model_checkpoint_path: "{names[-1]}"']
     lines.extend(f'all_model_checkpoint_paths: "{name}"' for name in names)
     replace_file(f"{folder}/checkpoint", "\n".join(lines) + "\n")
-    for old in paths[:-4]:
-        for file in glob.glob(f"{glob.escape(old)}.*"):
-            os.remove(file)
+    for kind in "index", "data-?????-of-?????":  # also of a chief that was killed just here
+        for file in glob.glob(f"{glob.escape(folder)}/model.ckpt-*.{kind}"):
+            name = os.path.basename(file).rpartition(".")[0]
+            if name.removeprefix("model.ckpt-").isdigit() and name not in names:
+                os.remove(file)
     for partial in glob.glob(f"{glob.escape(folder)}/model.ckpt-*_temp"):
         shutil.rmtree(partial, ignore_errors=True)
 
@@ -702,8 +698,7 @@ class Ps:
             pending = [
                 self.ask(after or name, part, *piece, counts=shared) for part, *piece in others
             ]
-        for reply in pending:
-            replies.append(reply.get_value())
+        replies += [reply.get_value() for reply in pending]
         with tf.control_dependencies(sum(replies, [])):
             arrived = tf.timestamp()
         came = [[v for v in reply if v.dtype.is_floating] for reply in replies]
@@ -802,12 +797,6 @@ class Ps:
         """Makes a checkpoint of what all ps have."""
         pending = [client.save(self.header(), np.int64(step)) for client in self.clients]
         merge(self.cluster.folder, step, [reply.get_value() for reply in pending])
-
-
-# region: first
-def ask_first(ps, name):
-    """Calls a function of the first part of w alone, and returns its count."""
-    return tf.ensure_shape(ps.ask(name, ps.parts["w"][0]).get_value()[0], [])
 
 
 # region: network
@@ -926,12 +915,19 @@ class Metrics:
             }
             replace_file(f"{folder}/flags.json", json.dumps(facts, indent=2))
 
-    def begin(self, job, index):
-        """Begins the file of this task."""
+    def begin(self, job, index, data):
+        """Begins the file of this task: with what tells its data from that of other tasks."""
         # Line by line, so that even kill -9 loses none; it costs microseconds.
         self.file = open(f"{self.folder}/metrics-{job}-{index}.csv", "a", 1)
         # The line before a restart may have been cut short.
         print("# restart" if self.file.tell() else f"{PUSH},{','.join(TEST)}", file=self.file)
+        facts = {}
+        for name, part in data._asdict().items():
+            if isinstance(part, np.ndarray):  # a weighted sum, which hardly moves by rounding alone
+                rows = np.reshape(part, [len(part), int(np.prod(part.shape[1:]))])
+                across, along = (np.cos(np.arange(size)) for size in rows.shape)
+                facts[name] = part.shape, float(across @ rows @ along), float(np.linalg.norm(rows))
+        print("# data", json.dumps(facts), file=self.file)
 
     def push(self, row):
         """Writes a line for one update, the columns PUSH. Raises if the loss is not finite."""
@@ -1047,7 +1043,8 @@ def train_until_stopped(cluster, model, data, update, flags):
     metrics, k, n = Metrics(cluster, model, flags), cluster.rank, len(cluster.workers)
     ps, stop_file = Ps(cluster, sizes_of(model)), f"{cluster.folder}/stop"
     first_values = vectors_of(model) if metrics.is_chief else None
-    metrics.begin(*cluster.task)
+    first_part = ps.parts["w"][0]  # which counts
+    metrics.begin(*cluster.task, data)
 
     @tf.function(autograph=False)
     def pull():
@@ -1101,7 +1098,7 @@ def train_until_stopped(cluster, model, data, update, flags):
                 save()
                 saved = metrics.step
             if metrics.is_chief and os.path.exists(stop_file):
-                ask_first(ps, "stop")  # the next update of each worker is one too many
+                ps.ask("stop", first_part).get_value()  # each next update is one too many
 
     def save_the_last():
         """Saves w with the number of updates that the workers have made, also at an early end."""
@@ -1109,12 +1106,12 @@ def train_until_stopped(cluster, model, data, update, flags):
         _, version, _ = pull()
         metrics.step = int(version) % STOPPED
         if version >= STOPPED:
-            ask_first(ps, "undo_stop")
+            ps.ask("undo_stop", first_part).get_value()
         save()
         if version >= STOPPED:
             with open(stop_file, "w") as file:
                 file.write(str(metrics.step))
-            ask_first(ps, "stop")  # for a worker that comes back later
+            ps.ask("stop", first_part).get_value()  # for a worker that comes back later
 
     def go_on(is_first):
         ps.join(first_values)

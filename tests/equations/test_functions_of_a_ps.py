@@ -608,6 +608,26 @@ def test_only_the_first_checkpoint_may_lack_a_variable(tmp_path):
             script.restore(folder, saved)
 
 
+def test_five_checkpoints_are_kept(tmp_path):
+    """Catches files that nobody removes any more because a kill came before they had a name."""
+    with two_parts() as workers:
+        script, tf, folder = workers.script, workers.tf, str(tmp_path)
+        kill = tmp_path / "model.ckpt-3.index", tmp_path / "model.ckpt-3.data-00000-of-00001"
+        others = tmp_path / "model.ckpt-best.index", tmp_path / "model.ckpt-0.txt"
+        for path in *kill, *others:
+            path.touch()
+        for step in 0, 10, 20, 30, 40, 50, 60:
+            path = f"{folder}/model.ckpt-{step}_temp/all"
+            script.write(path, [("w", "3 0,3", tf.zeros([3]))])
+            script.merge(folder, step, [path])
+        names = [f"model.ckpt-{step}" for step in (20, 30, 40, 50, 60)]
+        assert {path.stem for path in tmp_path.glob("model.ckpt-*[0-9].*-*")} == {*names}
+        assert {path.stem for path in tmp_path.glob("*.index")} == {*names, "model.ckpt-best"}
+        assert all(path.exists() for path in others) and not any(path.exists() for path in kill)
+        state = tf.train.get_checkpoint_state(folder)
+        assert [*state.all_model_checkpoint_paths] == [f"{folder}/{name}" for name in names]
+
+
 # Rows ---------------------------------------------------------------------------------------------
 
 SECONDS = 0.4  # of what is late

@@ -57,7 +57,7 @@ def test_who_is_who(script, tmp_path, monkeypatch):
             )
             model.trainable_variables[0].path = "b"
             metrics = module.Metrics(there, model, flags)
-            metrics.begin(*there.task)
+            metrics.begin(*there.task, interleaved.Data(*digits_like()))
         else:
             metrics = module.Metrics(there.task, there.workers, [], flags)
         left = {path.name for path in folder.iterdir()} - before - {".chief"}

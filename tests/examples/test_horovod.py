@@ -333,8 +333,12 @@ def test_a_rank_that_dies_and_a_run_that_goes_on(tmp_path):
         code, output = end(process, tmp_path)
     assert code == 130 and "stopped by SIGINT" in output, output
     for path, before in zip(files, rows):
-        restart, row = path.read_text().splitlines()[before : before + 2]
-        assert restart == "# restart" and row.split(",")[2] == str(step + 1)
+        restart, data, row = path.read_text().splitlines()[before : before + 3]
+        assert (
+            restart == "# restart"
+            and data.startswith("# data ")
+            and row.split(",")[2] == str(step + 1)
+        )
 
 
 @pytest.mark.parametrize("whom", [pytest.param("tfrun", marks=pytest.mark.nightly), "horovodrun"])

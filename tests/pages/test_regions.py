@@ -15,7 +15,7 @@ ALGORITHM_LINES = 60
 BELOW = [
     *("rounds", "clocks", "together"),
     "flags",
-    *("tasks", "transport", "parts", "serve", "checkpoint", "call", "first"),
+    *("tasks", "transport", "parts", "serve", "checkpoint", "call"),
     *("network", "rows", "word_pairs", "facts", "train"),
     *("evaluator", "train_until_stopped"),
     *("log", "one_process"),
@@ -24,7 +24,7 @@ BELOW = [
     *("variables", "vector", "tensors", "buckets", "flat"),
     *("model", "layers", "skip_gram", "places"),
     *("per_worker", "schedule"),
-    "metrics",
+    *("row", "metrics"),
     "prepare",
     *("session", "stoppable_session", "local_session", "monitored_session"),
     *("strategy", "calls", "one_client"),

@@ -29,6 +29,8 @@ def command(arguments: list[str]) -> int:
         print(json.dumps(result, indent=2))
     if missing := summary.missing_tasks(result):
         fail(missing)
+    if "other_data" in result:
+        return fail(result["other_data"], 1)
     return 0
 
 
@@ -45,6 +47,9 @@ def conclude(directory: pathlib.Path, code: int, say) -> int:
         return code or 1
     if missing := summary.missing_tasks(result):
         say(missing)
+    if "other_data" in result:
+        say(result["other_data"])
+        code = code or 1
     try:
         events.write(run)
         picture = curves.draw(run)

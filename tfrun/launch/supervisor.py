@@ -13,10 +13,11 @@ import time
 
 import psutil
 
+from tfrun import errors
 from tfrun.launch import cluster, exposed, resources, signals
 from tfrun.launch.screen import Screen, TaskOutput
 from tfrun.launch.task import Task
-from tfrun.runs import metrics_csv, progress, registry, run_directory
+from tfrun.runs import metrics_csv, progress, registry, run_directory, same_data
 
 GRACE = 3  # seconds between asking a task to end and killing it
 PS_GRACE = 40  # seconds that a ps may go on after the last worker: it waits 30 for late ones itself
@@ -56,6 +57,7 @@ class Run:
     done = False  # whether all tasks have ended by themselves
     interrupted = False  # by a signal, the time-out, or the end of our reader
     wrong_flag = False  # before any task has trained
+    data_differ = False  # between two tasks
 
     def __init__(self, spec: LaunchSpec):
         self.spec = spec
@@ -64,6 +66,7 @@ class Run:
         self.screen = Screen()
         self.signal: signal.Signals | None = None  # the first that has come
         self.rows_before = metrics_csv.count_rows(spec.directory)
+        self.data_lines = same_data.DataLines(spec.directory, is_live=True)
         self.began = time.time()
         self.selector = selectors.DefaultSelector()
         # A signal ends the wait of the selector through this pipe; its number is looked at there.
@@ -167,8 +170,17 @@ class Run:
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(child.pid, os.WNOHANG)
 
+    def has_other_data(self) -> bool:
+        """Says it if a task has other data than the chief; returns whether one has."""
+        if other := self.data_lines.difference():
+            self.say(f"{other}. {errors.explain(other)} The run is stopped.")
+            self.data_differ = True
+        return self.data_differ
+
     def stops_the_run(self, task: Task) -> bool:
         """Decides about a task that failed: a new start, let it go, or (True) stop the run."""
+        if self.has_other_data():  # that may be why it failed
+            return True
         output, how = self.outputs[task], f"{task.name} {task.exit_description()}"
         assert task.process is not None
         if task.process.returncode < 0 and output.is_done():
@@ -199,10 +211,16 @@ class Run:
         return not let_go
 
     def supervise(self) -> int:
-        """Runs all tasks to the end, and leaves none; returns what watch() does."""
+        """Runs all tasks to the end, and leaves none; returns what watch() does.
+
+        Returns 1 where a task has loaded other data than the chief.
+        """
         try:
             self.begin()
-            return self.watch()
+            code = self.watch()
+            if self.done and self.has_other_data():
+                self.done = False
+            return 1 if self.data_differ else code
         except BrokenPipeError:  # `| head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             self.interrupted = True
@@ -246,17 +264,10 @@ class Run:
                 self.write_record()
             for output in self.outputs.values():
                 output.release_overdue()
-            next(checks)
-            if self.signal is not None:
-                self.interrupted = True
-                self.say(f"stopped by {self.signal.name}")
-                return 128 + self.signal
-            if time.monotonic() > deadline:
-                self.interrupted = True
-                names = ", ".join(task.name for task in self.unfinished())
-                seconds = f"{self.spec.timeout:g} s (--timeout)"
-                self.say(f"not done after {seconds}; still running: {names}")
-                return 124
+            if next(checks):
+                return 1
+            if self.is_interrupted(deadline):
+                return 124 if self.signal is None else 128 + self.signal
             if not self.unfinished("chief", "worker", "evaluator"):
                 ps_deadline = min(ps_deadline, time.monotonic() + PS_GRACE)
                 if time.monotonic() > ps_deadline:
@@ -266,10 +277,26 @@ class Run:
         self.done = True
         return code
 
+    def is_interrupted(self, deadline: float) -> bool:
+        """Says it if a signal or the time-out ends the run; returns whether one does."""
+        if self.signal is not None:
+            self.interrupted = True
+            self.say(f"stopped by {self.signal.name}")
+        elif time.monotonic() > deadline:
+            self.interrupted = True
+            names = ", ".join(task.name for task in self.unfinished())
+            seconds = f"{self.spec.timeout:g} s (--timeout)"
+            self.say(f"not done after {seconds}; still running: {names}")
+        return self.interrupted
+
     def periodic_checks(self):
-        """Yields at each call, after what is due: the memory of tasks, the age of checkpoints."""
+        """Looks at each call at what is due: the memory of tasks, the age of checkpoints, the data.
+
+        Yields whether a task has other data.
+        """
         next_check, warning = 0.0, None
         while True:
+            has_other_data = False
             if time.monotonic() > next_check:
                 next_check = time.monotonic() + 0.5
                 for task in self.tasks:
@@ -278,7 +305,8 @@ class Run:
                     directory, now = self.spec.directory, time.time()
                     if warning := progress.checkpoint_warning(directory, self.began, now):
                         self.say(warning)
-            yield
+                has_other_data = self.has_other_data()
+            yield has_other_data
 
     def end(self):
         """Stops what still runs, first kindly."""
@@ -292,7 +320,7 @@ class Run:
             while self.unfinished() and time.monotonic() < deadline:
                 with contextlib.suppress(BrokenPipeError):
                     self.poll(deadline)
-        for output in self.outputs.values():
+        for output in self.outputs.values() if not self.data_differ else []:  # they follow from it
             with contextlib.suppress(BrokenPipeError):
                 output.show_errors()
         self.watchdog.communicate()

@@ -1,7 +1,8 @@
 """The format of metrics-<task>.csv, the rows that a task leaves; needs the standard library only.
 
 A row is a push (`loss` is filled) or a test (`test_loss` is filled). The line "# restart" stands
-where the task started again. Other lines that begin with # are those of older scripts.
+where the task started again, and "# data ..." is for same_data.py. Other lines that begin with #
+are those of older scripts.
 """
 
 import array

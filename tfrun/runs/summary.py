@@ -8,7 +8,7 @@ import json
 import numpy as np
 
 from tfrun.formatting import finite
-from tfrun.runs import metrics_csv, run_directory
+from tfrun.runs import metrics_csv, run_directory, same_data
 from tfrun.runs.data import RunData
 
 
@@ -79,6 +79,7 @@ def summarize(run: RunData) -> dict:
     spans = [(p["push_time"] - p["pull_time"])[p["push_time"] > begun] for p in pushes.values()]
     by_rates = staleness_by_rates(spans, seconds)
     missing = [task for task in tasks if task not in pushes]
+    other = same_data.DataLines(*run.directories).difference()
     each_task = [pushes.get(task) for task in [*tasks, *came]]
     return {
         "example": flags["example"],
@@ -98,6 +99,7 @@ def summarize(run: RunData) -> dict:
         "restarts": sum(max(0, len(metrics.spans) - 1) for metrics in everything),
         **({"also_pushed": came} if came else {}),
         **({"missing": missing} if missing else {}),
+        **({"other_data": other} if other else {}),
         **({"stopped_early": True} if steps < asked_for else {}),
         "arguments": flags["arguments"],
         "versions": flags["versions"],
