@@ -192,7 +192,7 @@ def wait(text=None):
             wrong.append(f"steps: two of three made {made - 1}")
         if not wrong:
             pushes += workers.started([2])
-            steps = [step for _, step, _ in in_process.ended(pushes)]
+            steps = [step for _, step, _ in interleaved.ended(pushes, 20)]
             if steps != [1, 1, 1] or workers.servers.vector("global_step")[0] != 2:
                 wrong.append(f"steps: all of three made {steps}")
         assert not wrong, "\n".join(wrong)

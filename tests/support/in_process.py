@@ -5,13 +5,13 @@ through the script's own class Ps: no server, no port. A worker pulls; its push 
 from what it holds, whatever others have pushed in between.
 """
 
-import concurrent.futures
 import functools
 import inspect
 import re
 import types
 
 import equations
+import interleaved
 import keras
 import numpy as np
 import problem
@@ -62,21 +62,22 @@ class Servers:
 
     def vector(self, name):
         """Returns the values of what the ps save under a name, in the order of their parts."""
-        found = {}
+        parts = {}
         for saved, place, variable in self.saved:
             if saved == name:
                 begin = int(place.split()[1].split(",")[0]) if place else 0
-                found[begin] = np.ravel(variable.numpy())
-        return np.concatenate([found[begin] for begin in sorted(found)] or [np.empty(0)])
+                parts[begin] = np.ravel(variable.numpy())
+        return np.concatenate([parts[begin] for begin in sorted(parts)] or [np.empty(0)])
 
     def tables(self):
         """Returns tables, of which a ps has every n-th row, and saves them as <name>_<i>_of_<n>."""
-        found = {}
+        tables_by_name = {}
         for saved, _, variable in self.saved:
             if match := re.fullmatch(r"(\w+)_(\d+)_of_(\d+)", saved):
-                found.setdefault((match[1], int(match[3])), {})[int(match[2])] = variable.numpy()
+                name, i, n = match[1], int(match[2]), int(match[3])
+                tables_by_name.setdefault((name, n), {})[i] = variable.numpy()
         tables = []
-        for (_, n), parts in found.items():
+        for (_, n), parts in tables_by_name.items():
             table = np.empty([sum(map(len, parts.values())), parts[0].shape[1]])
             for i, rows in parts.items():
                 table[i::n] = rows
@@ -122,6 +123,10 @@ class Worker:
         except Pulled as pulled:
             return pulled.args[0]
 
+    def pull_again(self):
+        """Returns what a worker has of the reply to its push, or pulls where that has none."""
+        return self.pull() if self.pulls else (self.reply.version, self.reply.w)
+
     def update(self, pull, w_k=None):
         """Makes an update that pulls by this function."""
         version = self.reply.version if self.reply else self.tf.constant(0, self.tf.int64)
@@ -151,12 +156,14 @@ class Worker:
         return float(loss), int(row[2]) - 1, int(row[6])
 
 
-class Workers:
-    """n workers of a script, and its ps.
+class Workers(interleaved.Harness):
+    """n workers of a script without sessions, and its ps.
 
     gradient, start: of another problem than the script's own: gradient(w, number), and first
     values of the vector w.
     """
+
+    slack = 0
 
     def __init__(
         self, path, n, flags, data=None, text=None, ps=2, largest=None, gradient=None, start=None
@@ -207,21 +214,10 @@ class Workers:
                 value = np.reshape(self.first_values[f"state_{i}"], v.shape)
                 v.assign(value + k if v.name == "seed_generator_state" else value)
 
-    def __enter__(self):
-        return self
-
     def __exit__(self, *_):
         if hasattr(self.script, "end_waits"):  # of threads
             self.script.end_waits(9)
         keras.backend.clear_session()
-
-    def __iter__(self):
-        return iter(self.workers)
-
-    def unpacked(self, vector):
-        """The arrays of which the vector has all numbers, one array after the other."""
-        ends = np.cumsum([np.prod(shape, dtype=int) for shape in self.shapes])
-        return [part.reshape(s) for part, s in zip(np.split(vector, ends[:-1]), self.shapes)]
 
     def parameters(self):
         """w on the ps, as arrays of the shapes that the variables of the model have; and tables."""
@@ -229,49 +225,19 @@ class Workers:
 
     def values(self):
         """Returns all that lasts, by the names of the references: vectors, as `flat` makes them."""
-        found = {"parameters": flat(self.parameters())}
+        values = {"parameters": flat(self.parameters())}
         for name, where in self.variables.items():
             if isinstance(where, str):  # beside w, on the ps
-                found[name] = self.servers.vector(where)
+                values[name] = self.servers.vector(where)
             else:  # on each worker; before its first push it is as it begins
                 own = [w.begin(w.pull()[1]) if w.own is None else w.own for w in self]
-                found[name] = flat([where(one) for one in own])
-        return found
+                values[name] = flat([where(one) for one in own])
+        return values
 
-    def started(self, those):
+    def started(self, ranks, seconds=None):
         """Lets these pull, then push, each in a thread; returns their Futures of pushes."""
-        held = [self.workers[k].pull() for k in those]
-        return [start(functools.partial(self.workers[k].push, h)) for k, h in zip(those, held)]
-
-    def together(self, those=None, seconds=20):
-        """These, or all, pull and push at once, as synchronous updates need it; their pushes."""
-        those = range(len(self.workers)) if those is None else those
-        return ended(self.started(those), seconds)
-
-    def follow(self, schedule):
-        """Lets them pull and push as the schedule says, [("pull" or "push", k)]; the pushes.
-
-        A pull right after a push of the same worker is the reply to it, as while a script trains.
-        """
-        held, pushes, last = {}, [], None
-        for what, k in schedule:
-            worker = self.workers[k]
-            if what == "push":
-                pushes.append(worker.push(held.pop(k)))
-            elif last == ("push", k) and not worker.pulls:
-                held[k] = worker.reply.version, worker.reply.w
-            else:
-                held[k] = worker.pull()
-            last = what, k
-        return pushes
-
-
-def ended(pushes, seconds=20):
-    """Returns what pushes have returned. Fails if one waits longer than so many seconds."""
-    done = concurrent.futures.wait(pushes, seconds).done
-    hang = len(pushes) - len(done)
-    assert not hang, f"steps: {hang} of {len(pushes)} workers wait for one after {seconds} s"
-    return [push.result() for push in pushes]
+        held = [self.workers[k].pull() for k in ranks]
+        return [start(functools.partial(self.workers[k].push, h)) for k, h in zip(ranks, held)]
 
 
 def is_kind(path):
@@ -281,7 +247,5 @@ def is_kind(path):
 
 def workers(path, *arguments, **more):
     """Returns the Workers of a script of either kind: of this module, or with sessions."""
-    import interleaved
-
     kind = Workers if is_kind(path) else interleaved.Workers
     return kind(path, *arguments, **more)

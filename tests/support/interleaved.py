@@ -58,8 +58,8 @@ def flat(arrays):
 def loaded(path, text, flags):
     """Returns the module of a script, and its flags as {"--name": value} sets them."""
     with pytest.MonkeyPatch.context() as patch:
-        words = [str(part) for flag in flags.items() for part in flag]
-        patch.setattr(sys, "argv", [path.name, *words])
+        arguments = [str(part) for flag in flags.items() for part in flag]
+        patch.setattr(sys, "argv", [path.name, *arguments])
         script = examples.load(path, text)
         return script, script.parse_flags()
 
@@ -128,6 +128,66 @@ def metrics_of(script, tasks, variables, flags, folder, ps=3):
     return metrics
 
 
+def ended(pushes, seconds):
+    """Returns what pushes have returned. Fails if one waits longer than so many seconds."""
+    # A session ends a wait by itself, and may hear of no time-out; a function ends none.
+    done = concurrent.futures.wait(pushes, seconds).done
+    hang = [push for push in pushes if push not in done or timed_out(push)]
+    assert not hang, f"steps: {len(hang)} of {len(pushes)} workers wait for one after {seconds} s"
+    return [push.result() for push in pushes]
+
+
+def timed_out(push):
+    """Returns whether a session has ended the wait of a push."""
+    return "DeadlineExceeded" in type(push.exception()).__name__
+
+
+class Harness:
+    """n workers of a script, of which a test says when each pulls and pushes.
+
+    workers: each has pull(), pull_again() and push(held, seconds). shapes: of the parameters.
+    slack: the seconds after a limit of time in which a session ends a wait by itself.
+    """
+
+    def __enter__(self):
+        return self
+
+    def __iter__(self):
+        return iter(self.workers)
+
+    def unpacked(self, vector):
+        """The arrays of which the vector has all numbers, one array after the other."""
+        ends = np.cumsum([np.prod(shape, dtype=int) for shape in self.shapes])
+        assert len(vector) == ends[-1], f"{len(vector)} numbers for the shapes {self.shapes}"
+        parts = np.split(vector, ends[:-1])
+        return [part.reshape(shape) for part, shape in zip(parts, self.shapes)]
+
+    def started(self, ranks, seconds):
+        """Lets these pull and push, each in a thread; returns their Futures of pushes."""
+        pushes = [functools.partial(self.workers[k].push, seconds=seconds) for k in ranks]
+        return [start(push) for push in pushes]
+
+    def together(self, those=None, seconds=20):
+        """These, or all, pull and push at once, as synchronous updates need it; their pushes."""
+        ranks = range(len(self.workers)) if those is None else those
+        return ended(self.started(ranks, seconds), seconds + self.slack)
+
+    def follow(self, schedule):
+        """Lets them pull and push as the schedule says, [("pull" or "push", k)]; the pushes.
+
+        A pull right after a push of the same worker is the reply to it, where a ps replies to one.
+        """
+        held, pushes, last = {}, [], None
+        for action, k in schedule:
+            worker = self.workers[k]
+            if action == "push":
+                pushes.append(worker.push(held.pop(k)))
+            else:
+                held[k] = worker.pull_again() if last == ("push", k) else worker.pull()
+            last = action, k
+        return pushes
+
+
 class Worker:
     """One worker's graph of a script, and its session.
 
@@ -186,6 +246,8 @@ class Worker:
         tensors = [self.update.version, *self.update.pulled]
         return dict(zip(tensors, self.session.run(tensors)))
 
+    pull_again = pull
+
     def push(self, held=None, seconds=60):
         """Pushes from what `pull` returned, or pulls now: (loss, ticket, staleness)."""
         loss, ticket, version, _ = self.session.run(
@@ -196,8 +258,10 @@ class Worker:
         return loss, int(ticket), int(ticket - version)
 
 
-class Workers:
-    """n workers of a script, initialised."""
+class Workers(Harness):
+    """n workers of a script with sessions, initialised."""
+
+    slack = 60
 
     def __init__(self, path, n, flags, data=None, text=None, **more):
         self.path, self.variables = path, equations.variables(path)
@@ -205,12 +269,7 @@ class Workers:
         self.workers[0].session.run(self.workers[0].start[0])
         for worker in self.workers:
             worker.session.run(worker.start[1])
-
-    def __enter__(self):
-        return self
-
-    def __iter__(self):
-        return iter(self.workers)
+        self.shapes = self.workers[0].shapes
 
     def __exit__(self, *_):
         for worker in self.workers:
@@ -225,45 +284,16 @@ class Workers:
             return self.unpacked(np.concatenate(arrays))
         return arrays
 
-    def unpacked(self, vector):
-        """The arrays of which the vector has all numbers, one array after the other."""
-        shapes = self.workers[0].shapes
-        ends = np.cumsum([np.prod(shape, dtype=int) for shape in shapes])
-        assert len(vector) == ends[-1], f"{len(vector)} numbers for the shapes {shapes}"
-        return [part.reshape(shape) for part, shape in zip(np.split(vector, ends[:-1]), shapes)]
-
     def values(self):
         """Returns all that lasts, by the names of the references: vectors, as `flat` makes them.
 
         That is w, and VARIABLES of the script's file: some on the ps, or those of each worker.
         """
-        found = {"parameters": self.parameters()}
+        values = {"parameters": self.parameters()}
         for name, pattern in self.variables.items():
             for worker in self.workers:
                 there = [*worker.locals, *(worker.globals if worker is self.workers[0] else [])]
                 named = [v for v in there if re.fullmatch(pattern, v.op.name)]
                 if named:
-                    found.setdefault(name, []).extend(worker.session.run(named))
-        return {name: flat(arrays) for name, arrays in found.items()}
-
-    def together(self, those=None, seconds=20):
-        """These, or all, pull and push at once, as synchronous updates need it; their pushes."""
-        those = range(len(self.workers)) if those is None else those
-        pushes = [start(functools.partial(self.workers[k].push, seconds=seconds)) for k in those]
-        ends = [
-            push.exception(seconds + 60) for push in pushes
-        ]  # a session may hear of no time-out
-        hang = sum("DeadlineExceeded" in type(end).__name__ for end in ends)
-        words = f"steps: {hang} of {len(those)} workers wait for one after {seconds} s"
-        assert not hang, words
-        return [push.result() for push in pushes]
-
-    def follow(self, schedule):
-        """Lets them pull and push as the schedule says, [("pull" or "push", k)]; the pushes."""
-        held, pushes = {}, []
-        for what, k in schedule:
-            if what == "pull":
-                held[k] = self.workers[k].pull()
-            else:
-                pushes.append(self.workers[k].push(held.pop(k)))
-        return pushes
+                    values.setdefault(name, []).extend(worker.session.run(named))
+        return {name: flat(arrays) for name, arrays in values.items()}
