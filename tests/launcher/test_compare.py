@@ -121,7 +121,7 @@ def test_the_budget():
     quiet = searched(module, knobs, lambda point, seed: (2 + abs(point[0] - 3) + point[1] ** 2, 1))
     assert len(quiet) < 40
     best = module.chosen(quiet)
-    seeds = {each["seed"] for each in quiet if tuple(each["point"]) == best}
+    seeds = {attempt["seed"] for attempt in quiet if tuple(attempt["point"]) == best}
     assert seeds == {0, 1, 2}
 
 
@@ -140,8 +140,10 @@ def run_by_hand(directory):
         return made_run.test(time, step, *means, began=began, tests=TESTS)
 
     times = [(100, 1, 0), (110, 4, 1), (111, 8, 2), (112, 12, 1)]
-    first = [push(*each, each[0] - 0.101) for each in times]
-    late = [push(*each, each[0] - 0.301) for each in [(114, 16, 1), (115, 20, 1), (116, 24, 1)]]
+    first = [push(*update, update[0] - 0.101) for update in times]
+    late = [
+        push(*update, update[0] - 0.301) for update in [(114, 16, 1), (115, 20, 1), (116, 24, 1)]
+    ]
     tests = test(113, 12, 112, 9, 0.9, 0.4, 0.2), test(116.5, 24, 116, 9, 0.98, 0.3, 0.1)
     made_run.metrics(directory, "worker-0", *first, tests[0], *late, tests[1], tests=TESTS)
     other = push(109, 3, 0, 108.899), push(111.5, 10, 0, 111.199)
@@ -169,22 +171,22 @@ def test_the_cut(tmp_path):
     for waits, pause in ((False, 0), (True, 1)):  # from 112 to its end, 113
         rate = 23 / (7 - pause)
         end = module.End(None, ("accuracy", 0.97), False, None, None)
-        found = module.numbers(run, start_of(module, waits), end)
-        assert found["updates_per_second"] == pytest.approx(rate)
+        numbers = module.numbers(run, start_of(module, waits), end)
+        assert numbers["updates_per_second"] == pytest.approx(rate)
         at = [round(3 + 1 / rate, 3), round(7 - pause + 1 / rate, 3)]
-        assert found["evaluations"]["seconds"] == pytest.approx(at)
-        assert found["reached"] == pytest.approx(at[1])
-        assert [found["examples"], found["bytes"], found["updates"]] == [288, 7200, 24]
-        assert [found["test_loss"], found["training_loss"]] == pytest.approx([0.3, 0.1])
-        assert found["evaluations"]["examples"] == [192, 288]
-        found = module.numbers(run, start_of(module, waits), end._replace(seconds=5))
-        assert found["evaluations"]["seconds"] == pytest.approx(at[:1] if not waits else at[:1])
-        assert found["reached"] is None
-        assert [found["test_loss"], found["training_loss"]] == pytest.approx([0.4, 0.2])
-        assert found["examples"] == 32 * (7 if waits else 6)  # until 114.7, or 113.7
-    found = module.numbers(run, start_of(module), end._replace(seconds=5))
-    assert [found["staleness_mean"], found["histogram"]] == [1, [1, 2, 1]]
-    assert [found["cv"], found["gradient_seconds"]] == pytest.approx(
+        assert numbers["evaluations"]["seconds"] == pytest.approx(at)
+        assert numbers["reached"] == pytest.approx(at[1])
+        assert [numbers["examples"], numbers["bytes"], numbers["updates"]] == [288, 7200, 24]
+        assert [numbers["test_loss"], numbers["training_loss"]] == pytest.approx([0.3, 0.1])
+        assert numbers["evaluations"]["examples"] == [192, 288]
+        numbers = module.numbers(run, start_of(module, waits), end._replace(seconds=5))
+        assert numbers["evaluations"]["seconds"] == pytest.approx(at[:1] if not waits else at[:1])
+        assert numbers["reached"] is None
+        assert [numbers["test_loss"], numbers["training_loss"]] == pytest.approx([0.4, 0.2])
+        assert numbers["examples"] == 32 * (7 if waits else 6)  # until 114.7, or 113.7
+    numbers = module.numbers(run, start_of(module), end._replace(seconds=5))
+    assert [numbers["staleness_mean"], numbers["histogram"]] == [1, [1, 2, 1]]
+    assert [numbers["cv"], numbers["gradient_seconds"]] == pytest.approx(
         [round(0.0866 / 0.15, 3), 0.15]
     )
     chief = start_of(module, jobs={"worker": 2, "ps": 1, "chief": 1})
@@ -243,10 +245,10 @@ def test_the_early_end():
 
 def run_of(accuracies, seed=100, ended="time", **more):
     """Returns a run with a test each second; 100 examples and 2 MB come between two."""
-    tests = {"accuracy": accuracies, "loss": [round(1 - each, 4) for each in accuracies]}
+    tests = {"accuracy": accuracies, "loss": [round(1 - value, 4) for value in accuracies]}
     tests["training"] = tests["loss"]
-    for what, each in (("seconds", 1), ("examples", 100), ("megabytes", 2)):
-        tests[what] = [each * (number + 1) for number in range(len(accuracies))]
+    for what, value in (("seconds", 1), ("examples", 100), ("megabytes", 2)):
+        tests[what] = [value * (number + 1) for number in range(len(accuracies))]
     last = {"test_loss": tests["loss"][-1], "test_accuracy": accuracies[-1], "training_loss": 0.1}
     facts = {
         "bytes": 10**7,
@@ -277,18 +279,18 @@ def test_what_is_kept():
     """
     kept = load(REPORT).kept
     target = ("accuracy", 0.97)
-    found = kept(run_of(arrives(3)), target, 6)
-    assert [found["reached"], found["first_look"], found["loss"]] == pytest.approx([3.4, 1.4, 0.02])
-    assert found["seconds_to"] == pytest.approx([*[1.4] * 7, 3.2])
-    assert found["tests"] == 6
-    assert [found["examples_to"], found["megabytes_to"], found["megabytes"]] == [300, 6, 10]
-    found = kept(run_of(arrives(1)), target, 6)
-    assert [found["reached"], found["first_look"]] == pytest.approx([1.4, 1.4])
+    row = kept(run_of(arrives(3)), target, 6)
+    assert [row["reached"], row["first_look"], row["loss"]] == pytest.approx([3.4, 1.4, 0.02])
+    assert row["seconds_to"] == pytest.approx([*[1.4] * 7, 3.2])
+    assert row["tests"] == 6
+    assert [row["examples_to"], row["megabytes_to"], row["megabytes"]] == [300, 6, 10]
+    row = kept(run_of(arrives(1)), target, 6)
+    assert [row["reached"], row["first_look"]] == pytest.approx([1.4, 1.4])
     assert kept(lucky([20, 30, 31, 32, 33]), target, 8)["reached"] == pytest.approx(6.933)
     assert kept(run_of(arrives(3)), target)["reached"] == pytest.approx(3.4)
-    found = kept(run_of(arrives(9)), target)
-    assert [found["reached"], found["examples_to"]] == [None, None]
-    assert len(found["seconds_to"]) == 7
+    row = kept(run_of(arrives(9)), target)
+    assert [row["reached"], row["examples_to"]] == [None, None]
+    assert len(row["seconds_to"]) == 7
     for run in (BROKEN, run_of(arrives(2), ended="diverged"), {**BROKEN, "ended": "diverged"}):
         assert "reached" not in kept(run, target)
     assert kept(BROKEN, target)["failed"] == "no port"
@@ -337,7 +339,9 @@ def test_which_rows_are_reported():
         f"{EQUAL}: SAGN": {"tries": bad, "runs": []},
         f"{EQUAL}: ADAG": {"tries": bad[:5], "runs": []},
         "GPT: HogWild": measured([run_of([0.5, 0.7, 0.9])] * 5, good),
-        f"GPT: {ONE}": measured([run_of([each, 0.5]) for each in (0.6, 0.7, 0.65)] + [BROKEN] * 2),
+        f"GPT: {ONE}": measured(
+            [run_of([accuracy, 0.5]) for accuracy in (0.6, 0.7, 0.65)] + [BROKEN] * 2
+        ),
         f"GPT: {ONE}, 2 threads": measured([run_of([0.5, 0.8])] * 4),
     }
     results = module.results_of(cases, flags)
@@ -395,19 +399,19 @@ def test_the_target_of_tuning(tmp_path):
     flags = types.SimpleNamespace(seeds=2, tasks=module.TASKS)
     measurement = module.Measurement(tmp_path, flags)
     tries = [tried((3,), seed, 2, None, loss) for seed, loss in enumerate((1.5, 1.1, 1.3))]
-    for each in tries:  # the least loss is not the last
-        each["curve"][1] = [9, each["loss"], each["loss"] + 1]
+    for attempt in tries:  # the least loss is not the last
+        attempt["curve"][1] = [9, attempt["loss"], attempt["loss"] + 1]
     measurement.cases = {f"GPT: {ONE}": {"tries": tries, "runs": []}}
-    found = [
+    target = [
         measurement.target("GPT", name, True) for name in (ONE, f"{ONE}, 2 threads", "HogWild")
     ]
-    assert found == [("loss", None), ("loss", None), ("loss", 1.3)]
+    assert target == [("loss", None), ("loss", None), ("loss", 1.3)]
     assert measurement.target("GPT", "HogWild", False) == ("loss", None)
     measurement.cases[f"GPT: {ONE}"]["runs"] = [run_of([0.1, 0.5, 0.2]), run_of([0.75, 0.5])]
     assert measurement.target("GPT", "HogWild", False) == ("loss", 0.375)
     measurement.cases[f"GPT: {ONE}"]["runs"] = [lucky([20])] * 2
-    found = measurement.target("GPT", "HogWild", False)[1]
-    assert found == pytest.approx(0.22 / 3)
+    target = measurement.target("GPT", "HogWild", False)[1]
+    assert target == pytest.approx(0.22 / 3)
     assert measurement.target(EQUAL, ONE, True) == ("accuracy", 0.97)
 
 
@@ -435,7 +439,7 @@ def result(numbers, setting="--learning-rate 0.1", target=("accuracy", 0.97), **
 def in_task(task, **rows):
     """Returns results of a task; a name is that of a row, or stands for the A/A row."""
     names = {"A": "HogWild", "AA": "HogWild, A/A", "one": ONE, "D": "Further-Algorithms/DiLoCo"}
-    return {f"{task}: {names.get(name, name)}": found for name, found in rows.items()}
+    return {f"{task}: {names.get(name, name)}": row for name, row in rows.items()}
 
 
 def falling(seconds):
@@ -467,33 +471,33 @@ def test_the_verdict():
     results = in_task("t", A=result(SOON), AA=result([2.2] * 5), SAGN=result(LATER))
     results |= in_task("t", D=result([2.5, None, "x", None, "x"]), ADAG=result([2.9] + LATER[1:]))
 
-    def said(one, other, known=results):
+    def verdict_of(one, other, known=results):
         return module.verdict(known, "t", one, other)
 
-    assert [said("HogWild", "SAGN"), said("SAGN", "HogWild")] == [True, False]
-    assert [said("HogWild", "DiLoCo"), said("SAGN", "DiLoCo")] == [True, None]
-    assert said("HogWild", "HogWild, A/A") is None
+    assert [verdict_of("HogWild", "SAGN"), verdict_of("SAGN", "HogWild")] == [True, False]
+    assert [verdict_of("HogWild", "DiLoCo"), verdict_of("SAGN", "DiLoCo")] == [True, None]
+    assert verdict_of("HogWild", "HogWild, A/A") is None
     # A difference of 45%, where the A/A row differs by 50%, or one never arrives.
     far = {**results, "t: HogWild, A/A": result([3.3] * 5)}
-    assert said("HogWild", "SAGN", far) is None
-    assert said("HogWild", "SAGN", {**far, "t: HogWild, A/A": result([None] * 5)}) is None
-    lost = {name: each for name, each in results.items() if "A/A" not in name}
-    assert said("HogWild", "SAGN", lost) is None
+    assert verdict_of("HogWild", "SAGN", far) is None
+    assert verdict_of("HogWild", "SAGN", {**far, "t: HogWild, A/A": result([None] * 5)}) is None
+    lost = {name: row for name, row in results.items() if "A/A" not in name}
+    assert verdict_of("HogWild", "SAGN", lost) is None
     # Another task's A/A row stands in for a missing one; of several the greatest.
     other = {**lost, **in_task("u", A=result(SOON), AA=result([2.3] * 5))}
-    assert said("HogWild", "SAGN", other)
+    assert verdict_of("HogWild", "SAGN", other)
     other |= in_task("v", A=result(SOON), AA=result([3.4] * 5))
-    assert said("HogWild", "SAGN", other) is None
+    assert verdict_of("HogWild", "SAGN", other) is None
     # What the first mean of looks has found may have been there at once.
     early = {**results, **in_task("t", A=result([0.4] * 5), SAGN=result([0.5] * 5))}
     early["t: HogWild, A/A"] = early["t: HogWild"]
-    assert said("HogWild", "SAGN", early) is None
+    assert verdict_of("HogWild", "SAGN", early) is None
     falls = in_task("t", A=falling([1.6, 1.8, 1.6, 1.6, 1.6]), SAGN=falling([2.6] * 5))
     falls["t: HogWild, A/A"] = falls["t: HogWild"]
     assert module.values(falls["t: HogWild"], 0.15) == pytest.approx([1.6, 1.8, 1.6, 1.6, 1.6])
     assert module.values(result(["x"]), 0.15) == pytest.approx([math.inf])
     assert module.verdict(falls, "t", "HogWild", "SAGN", 0.15)
-    assert [said("HogWild", "SAGN", falls)] == [None]
+    assert [verdict_of("HogWild", "SAGN", falls)] == [None]
     apart = in_task("u", A=result(SOON), AA=result([5.0] * 5))
     assert module.verdict(falls | apart, "t", "HogWild", "SAGN", 0.15) is None
     assert module.values(falling([0.5, 1.6]), 0.15, least=True) == pytest.approx([0.0, 1.6])
@@ -583,7 +587,7 @@ def test_the_cells():
         "≤ 0.50 (≤ 0.50–2.00)": [0.5, 0.5, 0.5, 1.0, 2.0],
         "1.00 (≤ 0.50–2.00)": [0.5, 1.0, 0.5, 1.0, 2.0],
     }
-    assert [module.seconds(result(each)) for each in seconds.values()] == list(seconds)
+    assert [module.seconds(result(times)) for times in seconds.values()] == list(seconds)
     broken = result([2.0, "x", "x", 3.0, "x"])
     assert module.spread(broken, "loss", "{:.1f}") == "failed (0.1–failed)"
     assert module.spread(broken, "accuracy", "{:.0f}", 100) == "0 (0–98)"
@@ -591,18 +595,18 @@ def test_the_cells():
     assert module.of_all(broken, "examples_to", "{:.0f}") == ""
     assert [module.failures(broken), module.arrive_never(broken)] == ["3 of 5"] * 2
     assert [module.failures(result(SOON)), module.arrive_never(result(SOON))] == ["", ""]
-    words = "--learning-rate 0.141 --local-steps 10 --rho 0.198763"
-    assert module.setting(result(SOON, words)) == "lr 0.141, T 10, rho 0.199"
-    late = result(SOON, words, edge=True)
+    text = "--learning-rate 0.141 --local-steps 10 --rho 0.198763"
+    assert module.setting(result(SOON, text)) == "lr 0.141, T 10, rho 0.199"
+    late = result(SOON, text, edge=True)
     assert module.setting(late).endswith("(the search did not end)")
     results = in_task(EQUAL, one=result(LATER), A=result(SOON), AA=result([2.2] * 5))
     results |= in_task(EQUAL, SAGN=result([None] * 5), D=result([2.9, 3.0, 3.1, 3.2, 3.3]))
     results |= {f"{EQUAL}: ADAG": result([], None)}
-    found = {row[1]: row for row in cells(module.table_of(results))}
+    shown_rows = {row[1]: row for row in cells(module.table_of(results))}
     beside = ["", "sooner", "sooner", "later", "–", ""]
-    assert [row[11] for row in found.values()] == beside
+    assert [row[11] for row in shown_rows.values()] == beside
     row = ["1 ps, 8 w", "lr 0.1", "", "2", "0.300 (0.100–0.500)", "0.050"]
-    assert found["HogWild"][2:10] == [*row, "98.0 (98.0–98.0)", "2.20 (2.00–2.40)"]
+    assert shown_rows["HogWild"][2:10] == [*row, "98.0 (98.0–98.0)", "2.20 (2.00–2.40)"]
     assert module.tests({"runs": [{"tests": 3}, {"failed": "no port"}]}) == "3"
     page = module.page(results, {EQUAL: [ONE, "HogWild"], "x": ["a"]}, "here.")
     shown = {"HogWild": "**2.20 (2.00–2.40)**", "SAGN": "never, later"}
@@ -615,8 +619,8 @@ def test_the_cells():
     assert [row[4:] for row in cells_of(failed)] == [["failures"], [""], ["3 of 5"]]
     assert f"Not yet measured: *x*. A/A: *{EQUAL}* 0%. here." in page
     assert "measured" not in module.page(results, {EQUAL: [ONE, "HogWild"]}, "here.")
-    words = f"Not yet measured: *{EQUAL}* (1 of 2 rows are)."
-    assert module.missing(results, {EQUAL: [ONE, "y"]}) == words
+    text = f"Not yet measured: *{EQUAL}* (1 of 2 rows are)."
+    assert module.missing(results, {EQUAL: [ONE, "y"]}) == text
 
 
 def test_the_pictures():
@@ -639,28 +643,28 @@ def test_the_pictures():
     behind = 1.07 * 6
     assert [x for x, _ in bars] == pytest.approx([3.2, 3.0, behind])
     dots = [points(line) for line in axes.lines if line.get_marker() == "o"]
-    assert [len(each) for each in dots] == [5, 3, 0]
+    assert [len(part) for part in dots] == [5, 3, 0]
     crosses = [points(line)[0] for line in axes.lines if line.get_marker() == "x"]
     assert [y for _, y in crosses] == [1, 2]
     assert {x for x, _ in crosses} == {behind} and axes.get_xlim()[1] > behind
     assert [text.get_text() for text in axes.texts] == ["2", "5", "never"]
     names = [text.get_text() for text in axes.get_yticklabels()]
     assert names == ["one process", "HogWild", "SAGN"]
-    assert [each.get_ylim() for each in drawn[0].axes] == [(2.6, -0.6)] * 2
+    assert [part.get_ylim() for part in drawn[0].axes] == [(2.6, -0.6)] * 2
     rows = dict.fromkeys(module.LAWS, result([2.0, 3.0, None, 2.5, "x"]))
     rows["ADAG"] = result([None] * 5)
     tasks = [EQUAL, DIFFERENT, f"{EQUAL}, not", "8 workers, CV 0"]
-    results = {name: each for task in tasks for name, each in in_task(task, **rows).items()}
+    results = {name: part for task in tasks for name, part in in_task(task, **rows).items()}
     tasks = module.by_law(module.tables.by_task(results))
     module.laws(results, tasks, module.LAWS, None, None)
     axes = drawn[1].axes[0]
     lines = [list(line.get_ydata()) for line in axes.lines if line.get_linestyle() != "None"]
     assert lines[2:5] == [[3.0] * 3, [behind] * 3, [3.0] * 3]
     assert [text.get_text() for text in axes.get_xticklabels()] == ["0", "0.1", "1"]
-    found = module.rounds(
+    rounds = module.rounds(
         {f"L --local-steps {T}": result([2.0, "x", 2, 2, 2]) for T in (5, 1)}, "loss"
     )
-    assert [x for each in found["L"] for x in each] == pytest.approx(
+    assert [x for part in rounds["L"] for x in part] == pytest.approx(
         [1, 0.1, 0.4, 0.5, 5, 0.1, 0.4, 0.5]
     )
 
@@ -701,12 +705,12 @@ def test_the_settings():
     assert module.jobs(module.TASKS["GPT"], module.ADAMW) == {"worker": 1, "ps": 1}
     assert module.workers_of(module.TASKS["digits"], "Further-Algorithms/D-PSGD") == 4
     knobs = module.knobs_of("AEASGD", task)
-    words = module.words("AEASGD", task, knobs, (0, 1, 4)).split()
-    assert words == "--learning-rate 0.1 --local-steps 3 --rho 1.125".split()
+    arguments = module.words("AEASGD", task, knobs, (0, 1, 4)).split()
+    assert arguments == "--learning-rate 0.1 --local-steps 3 --rho 1.125".split()
     name = "Synchronous-SGD-different-learning-rates"
-    words = module.words(name, task, module.knobs_of(name, task), (2,))
-    assert words == "--learning-rates 0.2,0.1"
-    parts = [module.takes_part(each, task) for each in (ONE, "Distributed-Setup", "SAGN")]
+    arguments = module.words(name, task, module.knobs_of(name, task), (2,))
+    assert arguments == "--learning-rates 0.2,0.1"
+    parts = [module.takes_part(folder, task) for folder in (ONE, "Distributed-Setup", "SAGN")]
     assert parts == [True, False, True]
     assert not module.takes_part("Horovod-RingAllReduce", module.TASKS["digits"])
 
@@ -723,8 +727,8 @@ def test_the_controls(tmp_path):
     base = {"chosen": "--learning-rate 0.4 --outer-rate 0.2", "runs": runs}
     mean = (1 + 1 / 2 + 2 / 4) / 4
     assert module.mean_factor(base).split()[1] == f"{0.4 * mean:.4g}"
-    words = "--learning-rate 0.4 --outer-rate 2 --outer-momentum 1e-06"
-    assert module.no_momentum(base) == words
+    arguments = "--learning-rate 0.4 --outer-rate 2 --outer-momentum 1e-06"
+    assert module.no_momentum(base) == arguments
     assert module.row_of("HogWild, A/A").first == 200
     for name, row in module.SPECIAL.items():  # the texts that it changes are there
         script = module.examples.main_script(module.folder_of(name))
@@ -823,8 +827,8 @@ def test_a_sitting_of_compare(tmp_path):
     for folder in ("HogWild", "Ring-AllReduce", "SAGN", "Further-Algorithms/Sharded-Training"):
         start = starts[-1][0]._replace(script=module.examples.main_script(folder), waits=True)
         lines = load(ONE_RUN).changed(start, False)[start.script.name].splitlines()
-        found = [line for line in lines if re.match(r" +(\w+\.)?save\(", line)]
-        assert found == []
+        saves = [line for line in lines if re.match(r" +(\w+\.)?save\(", line)]
+        assert saves == []
     assert "test_training" not in script.read_text()
 
 
@@ -852,8 +856,8 @@ def test_a_problem_of_ones_own(monkeypatch, capsys):
     """Catches: no single process to compare with, an example without its parent, a bad file."""
     module = load("Compare")
 
-    def parse(*words):
-        monkeypatch.setattr("sys.argv", ["compare", *words])
+    def parse(*arguments):
+        monkeypatch.setattr("sys.argv", ["compare", *arguments])
         return module.parse_flags()
 
     path = support.ROOT / "Your-Model" / "regression.py"
@@ -894,15 +898,15 @@ def test_the_committed_tables_are_those_of_the_results():
 def test_the_committed_results_are_whole():
     """Catches seeds that are few or double, a setting never tried, a search without an end."""
     module = load("Compare")
-    for case, found in committed().items():
+    for case, result in committed().items():
         task, name = case.split(": ", 1)
         assert name in module.TASKS[task].rows, case
-        if found["setting"] is None:
+        if result["setting"] is None:
             continue
         row = module.row_of(name)
-        seeds = [run["seed"] for run in found["runs"]]
+        seeds = [run["seed"] for run in result["runs"]]
         assert seeds == list(range(row.first, row.first + module.SEEDS)), case
-        assert len(found["tries"]) <= module.search.MOST, case
-        assert not found["edge"] or len(found["tries"]) == module.search.MOST, case
+        assert len(result["tries"]) <= module.search.MOST, case
+        assert not result["edge"] or len(result["tries"]) == module.search.MOST, case
         tuned = bool(module.knobs_of(name, module.TASKS[task]))
-        assert tuned == (found["setting"] in [each[0] for each in found["tries"]]), case
+        assert tuned == (result["setting"] in [attempt[0] for attempt in result["tries"]]), case

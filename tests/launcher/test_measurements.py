@@ -157,15 +157,15 @@ def test_a_sitting(tmp_path):
     module, asked = load(SHARED), []
     module.by_turns = lambda _, cases, repeats, measure, kept, tries: asked.append((repeats, tries))
     (tmp_path / "measured.json").write_text('{"others": {"a": [0.25]}}')
-    words = []
+    sittings = []
     for full, anyway in ((True, False), (False, True)):
         flags = types.SimpleNamespace(repeats=5, full=full, anyway=anyway)
-        words.append(module.sitting(None, tmp_path, flags, [], None, "words")[1:])
+        sittings.append(module.sitting(None, tmp_path, flags, [], None, "words")[1:])
     assert asked == [(5, 3), (1, 1)]
-    assert [text.partition("; 2")[0] for text, _ in words] == [
+    assert [text.partition("; 2")[0] for text, _ in sittings] == [
         f"words; median (range) of {n}" for n in (5, 1)
     ]
-    assert [share for _, share in words] == pytest.approx([0.25, 0.25])
+    assert [share for _, share in sittings] == pytest.approx([0.25, 0.25])
 
 
 def test_a_report(tmp_path):
@@ -182,8 +182,8 @@ def test_a_report(tmp_path):
         drawn.append(arguments)
 
     def go(redraw, *share):
-        flags, words = types.SimpleNamespace(redraw=redraw, anyway=True), io.StringIO()
-        with contextlib.redirect_stdout(words):
+        flags, output = types.SimpleNamespace(redraw=redraw, anyway=True), io.StringIO()
+        with contextlib.redirect_stdout(output):
             module.report(
                 place / "a_name.py", flags, 40, lambda *_: (results, "when", *share), str, draw
             )
@@ -258,10 +258,10 @@ def test_which_cases(tmp_path):
         parser.full("")
         sys_argv, sys.argv = sys.argv, ["a script", *flags]
         try:
-            found, names = parser.only(cases, ("2 workers: b",))
+            parsed, names = parser.only(cases, ("2 workers: b",))
         finally:
             sys.argv = sys_argv
-        return [cases.index(each) for each in names], found.repeats
+        return [cases.index(name) for name in names], parsed.repeats
 
     assert chosen() == ([2], 3)
     assert chosen("--full", "--repeats", "4") == ([0, 1, 2], 4)
@@ -289,7 +289,7 @@ def test_digests(tmp_path):
 def check_rows(what, parts, x, y, sizes):
     """Asserts that the parts (x, y, x, y) hold each row once, with its label, in these sizes."""
     x_train, y_train, x_test, y_test = map(np.asarray, parts)
-    assert [len(each) for each in (x_train, y_train, x_test, y_test)] == sizes, f"{what}: sizes"
+    assert [len(part) for part in (x_train, y_train, x_test, y_test)] == sizes, f"{what}: sizes"
     rows = [*zip(map(bytes, x_train), y_train), *zip(map(bytes, x_test), y_test)]
     assert sorted(rows) == sorted(zip(map(bytes, x), y)), f"\n{what}: other rows, or labels"
 
@@ -459,8 +459,8 @@ def test_what_benchmarks_run(tmp_path):
         (tmp_path / model).mkdir()
         assert module.example(name, model, tmp_path / model, module.ONE_THREAD) == rate, name
         row = commands[-1]
-        found = [row[row.index(flag) + 1] for flag in ("--workers", "--steps", "--batch-size")]
-        assert found == ["2", *(["4000", "32"] if model == "digits" else ["800", "100"])], name
+        given = [row[row.index(flag) + 1] for flag in ("--workers", "--steps", "--batch-size")]
+        assert given == ["2", *(["4000", "32"] if model == "digits" else ["800", "100"])], name
         assert ("--dataset" in row) == (model == "wide"), name
     module.peer(
         "MultiWorkerMirroredStrategy (10 steps a call)",
@@ -506,9 +506,9 @@ def test_what_runs_on_a_gpu(tmp_path):
             made_run.metrics(directory, task, *rows)
 
     module.drivers.run = run
-    found = {place: module.rate(*module.CASES[2], place, tmp_path) for place in module.PLACES}
-    assert found == pytest.approx({place: 5 * 32 / 0.2 for place in module.PLACES})
-    steps = [words[words.index("--steps") + 1] for words, _ in commands]
+    measured = {place: module.rate(*module.CASES[2], place, tmp_path) for place in module.PLACES}
+    assert measured == pytest.approx({place: 5 * 32 / 0.2 for place in module.PLACES})
+    steps = [command[command.index("--steps") + 1] for command, _ in commands]
     assert steps == ["300", "40"]
     hidden = [environment.get("CUDA_VISIBLE_DEVICES") for _, environment in commands]
     assert hidden == [None, "-1"]
@@ -607,8 +607,8 @@ def test_the_laboratory():
     slow = {name: module.rates(case, 4, name) for name in (module.STRAGGLER, module.SLOW_LINK)}
     local, added, ps = "ring, 10 local steps", "ring, 1/100 of the bytes, added up", module.PS
 
-    def near(what, found, *due):
-        assert found == pytest.approx(due, rel=0.01), f"\n{what}: {found}, not {due}"
+    def near(what, value, *due):
+        assert value == pytest.approx(due, rel=0.01), f"\n{what}: {value}, not {due}"
 
     near("rates, ring", usual["ring"], 4 / 4, 4 / (1 + 3 - 2 / 3))
     near("rates, local", usual[local], 40 / 13, 40 / (10 + 3 - 2 / 3))
@@ -621,8 +621,8 @@ def test_the_laboratory():
     near("link, ring", slow[module.SLOW_LINK]["ring"], 4 / 31, 4 / (31 - 2 / 3))
     near("link, synchronous", slow[module.SLOW_LINK]["ps, synchronous"], 4 / 53, 4 / 47)
     for name, due in (("ring", 0), (ps, 3 / 4), ("ps, at most 4 ahead", 0.02), ("gossip", 3 / 4)):
-        found = module.left_of(name, 4, 1e-6)
-        assert found == pytest.approx(due, abs=0.02), f"\nlost, {name}: {found}"
+        value = module.left_of(name, 4, 1e-6)
+        assert value == pytest.approx(due, abs=0.02), f"\nlost, {name}: {value}"
     laptop, layers = module.cases()["a laptop, 2 cores"], load("Benchmarks").MODELS["wide"][0]
     rates = json.loads((MEASUREMENTS / "Benchmarks" / "results.json").read_text())
     near(
@@ -633,15 +633,15 @@ def test_the_laboratory():
     near("laptop, bytes", (laptop.S,), 4 * sum((i + 1) * o for i, o in zip(layers, layers[1:])))
     curve = [[2, 0.8, 1.2], [4, 1.0, 2.0]]
     points = [(0.5, "measured", 2), (2.03, "published", 4)]
-    words = [module.known([(n, value, source)], curve) for value, source, n in points]
+    labels = [module.known([(n, value, source)], curve) for value, source, n in points]
     due = ["measured 0.5 at 2: outside 0.8-1.2", "published 2.03 at 4: inside"]
-    assert [*words, module.known([], curve)] == [*due, "assumed"]
+    assert [*labels, module.known([], curve)] == [*due, "assumed"]
     for name, of in module.planned().items():
         error = of["planned"][1] / of["measured"] - 1
         assert abs(error) < 0.12, f"\nplanned, {name}: {error:+.1%}"
         if of["staleness"][0]:
-            found, due = of["staleness"][::-1]
-            assert found == pytest.approx(due, rel=0.05), f"\nplanned, {name}: {found}, not {due}"
+            value, due = of["staleness"][::-1]
+            assert value == pytest.approx(due, rel=0.05), f"\nplanned, {name}: {value}, not {due}"
 
 
 # Compression, Scaling, Slow-Network, Staleness ---------------------------------------------------
@@ -670,8 +670,8 @@ def test_the_bytes_of_compression():
     flags, case = types.SimpleNamespace(updates=70), ("", "Ring-AllReduce", ["--a", 1], True)
     counted = [module.measure(case, repeat, flags)["kilobytes"] for repeat in (0, 1)]
     assert counted == [{"4": 2.0, "8": 4.0}, {}]
-    found = [(jobs["worker"], row["--steps"], row["--seed"], row["--a"]) for jobs, row in calls]
-    assert found == [(2, 70, 0, 1), (4, 20, 0, 1), (8, 20, 0, 1), (2, 70, 1, 1)]
+    started = [(jobs["worker"], row["--steps"], row["--seed"], row["--a"]) for jobs, row in calls]
+    assert started == [(2, 70, 0, 1), (4, 20, 0, 1), (8, 20, 0, 1), (2, 70, 1, 1)]
     losses = [{"losses": [9] * 18 + [3, 1]}, {"losses": [5, 4]}]
     assert [module.last_losses(run) for run in losses] == [2, 4]
     drawn = figures(module)
@@ -713,7 +713,7 @@ def test_the_runs_of_scaling():
     assert ["--backup-workers" in row for _, row in calls[:7]] == [
         name == module.BACKUP for name in due
     ]
-    runs = [{"batches_per_second": each} for each in (12.0, 10.0, 12.5, 20.0)]
+    runs = [{"batches_per_second": rate} for rate in (12.0, 10.0, 12.5, 20.0)]
     own = module.own_seconds({"1 worker, constant: HogWild": runs})
     assert [own, module.own_seconds({})] == pytest.approx([1 / 12.25 - 0.07, 0])
     lost = [{"test_loss": loss} for loss in (0.5, None, 0.25, None, 0.3, 0.1)]
@@ -731,7 +731,7 @@ def test_the_runs_of_a_slow_network(tmp_path):
     module, calls = load("Slow-Network"), []
     module.forked, module.hosts = trained(calls), mock.MagicMock()
     module.found = lambda ended, samples, place, batches, rate: (batches, rate)
-    found = {}
+    programs = {}
     for name in (
         "HogWild",
         "Synchronous-SGD",
@@ -739,10 +739,10 @@ def test_the_runs_of_a_slow_network(tmp_path):
         "SAGN, T = 10, lr 0.5",
         "Ring-AllReduce, 4 workers",
     ):
-        each, rate = module.measure([1] * 6, ("", name, module.SMALL, 100, 2000), 1)
-        found[name] = each, rate, calls[-1][1]["--steps"], calls[-1][0]
+        batches_each, rate = module.measure([1] * 6, ("", name, module.SMALL, 100, 2000), 1)
+        programs[name] = batches_each, rate, calls[-1][1]["--steps"], calls[-1][0]
     two = {"ps": 1, "worker": 2}
-    assert list(found.values()) == [
+    assert list(programs.values()) == [
         (1, 100, 2000, two),
         (2, 100, 1000, two),
         (50, 100, 40, two),
@@ -761,12 +761,12 @@ def test_the_runs_of_a_slow_network(tmp_path):
     ]
     own = load("Measurements/Slow-Network/hosts.py")
     commands = []
-    own.run = lambda *words: commands.extend(words)
+    own.run = lambda *line: commands.extend(line)
     own.limit(1, 1000)
-    assert [words.partition("root ")[2] for words in commands] == [
+    assert [line.partition("root ")[2] for line in commands] == [
         "tbf rate 1000mbit burst 125000 latency 300ms"
     ] * 2
-    assert [words.split()[:6] for words in commands] == [
+    assert [line.split()[:6] for line in commands] == [
         "tc qdisc replace dev link0 root".split(),
         "tc -n host0 qdisc replace dev".split(),
     ]
@@ -914,10 +914,10 @@ def test_what_a_page_says_of_runs():
     clock = module.time = Clock()
     module.run, module.facts = run, lambda directory, seconds: {"seconds": seconds}
     module.keep_pictures = lambda directory, launcher, page: kept.append(seeds[-1])
-    found = module.measure(support.ROOT / "HogWild" / "run.sh", 3, True)
-    assert [run["seconds"] for run in found["runs"]] == [5, 6, 7]
-    assert found["output"] == ["[worker 0] seed 0", "[tfrun] .../runs/HogWild/<time>"]
-    assert (seeds, kept, found["versions"]["tensorflow"]) == ([0, 1, 2], [0], "0")
+    results = module.measure(support.ROOT / "HogWild" / "run.sh", 3, True)
+    assert [run["seconds"] for run in results["runs"]] == [5, 6, 7]
+    assert results["output"] == ["[worker 0] seed 0", "[tfrun] .../runs/HogWild/<time>"]
+    assert (seeds, kept, results["versions"]["tensorflow"]) == ([0, 1, 2], [0], "0")
     lines = [f"[worker 0] update {n} of 5" for n in range(1, 6)]
     shown = module.sample("\n".join(["[tfrun] a", *lines, "noise", "[tfrun] /run"]), "/run", "X")
     assert shown == ["[tfrun] a", *lines[:2], "...", lines[-1], "[tfrun] .../runs/X/<time>"]

@@ -73,12 +73,12 @@ def test_the_search():
             assert sum(run["learned"] for run in highest) == 0
             # Where the learning comes back above a failure, a search from below ends before it.
             if numbers != (1, 0, 2, 0) or start > -9:
-                found = module.bracket(runs)
-                assert found == due
+                bracket = module.bracket(runs)
+                assert bracket == due
     for learns, due in ((False, (None, -36)), (True, (12, None))):
         following = functools.partial(module.next_of_search, start=0, seeds=1)
-        found = module.bracket(searched(following, lambda *_, learns=learns: learns))
-        assert found == due  # no limit was found, and none is shown
+        bracket = module.bracket(searched(following, lambda *_, learns=learns: learns))
+        assert bracket == due  # no limit was found, and none is shown
     runs = [outcome(step, seed, step < -3) for step in (-5, -4) for seed in range(3)]
     assert module.bracket(runs) == (-4, None)
     assert module.bracket([outcome(2, 0, False)]) == (None, 2)
@@ -145,8 +145,8 @@ def test_the_rounds(tmp_path):
     stop = 0
     results = module.by_rounds([cases], 2, measure, kept, 1)
     assert sum(map(len, results.values())) == len(asked) - 3  # two tries, and the stop
-    found = {name: module.bracket(runs) for name, runs in results.items()}
-    assert found == {cases[0].name: (-1, 0), cases[1].name: (1, 2)}
+    brackets = {name: module.bracket(runs) for name, runs in results.items()}
+    assert brackets == {cases[0].name: (-1, 0), cases[1].name: (1, 2)}
     before = len(asked)
     assert module.by_rounds([cases], 2, measure, kept, 1) == results
     assert len(asked) == before
@@ -221,18 +221,18 @@ def test_what_a_run_finds():
     """
     module = load(DRIVER)
     pushes, samples = pushes_by_hand(), [(0, 0.0), (100, 50.0)]
-    found = module.found(True, samples, pushes, [{"test_loss": 0.99}], 2)
+    facts = module.found(True, samples, pushes, [{"test_loss": 0.99}], 2)
     # From 12 on, behind the first tenth: 19 pushes, at 2 to 20.
     late = [(1, 1, 3, 0)[at % 4] for at in range(1, 21)]
-    if found["histogram"] and sum(found["histogram"]) == 19:
+    if facts["histogram"] and sum(facts["histogram"]) == 19:
         late = late[1:]
-    assert found["histogram"] == [late.count(value) for value in range(4)]
-    assert found["staleness_mean"] == pytest.approx(float(np.mean(late)))
-    assert found["staleness_sd"] == pytest.approx(float(np.std(late)))
+    assert facts["histogram"] == [late.count(value) for value in range(4)]
+    assert facts["staleness_mean"] == pytest.approx(float(np.mean(late)))
+    assert facts["staleness_sd"] == pytest.approx(float(np.std(late)))
     taken = [1.0 if number % 2 else 3.0 for number in range(2, 22)][-len(late) :]
-    assert found["cv"] == pytest.approx(float(np.std(taken) / np.mean(taken)))
-    assert (found["seconds"], found["updates_per_second"], found["cores"]) == (20, 1, 0.5)
-    assert (found["learned"], found["test_loss"]) == (True, 0.99)
+    assert facts["cv"] == pytest.approx(float(np.std(taken) / np.mean(taken)))
+    assert (facts["seconds"], facts["updates_per_second"], facts["cores"]) == (20, 1, 0.5)
+    assert (facts["learned"], facts["test_loss"]) == (True, 0.99)
     for whole, tests, due in (
         (True, [{"test_loss": 1.0}], (False, 1.0)),
         (False, [{"test_loss": 0.1}], (False, None)),
@@ -240,11 +240,11 @@ def test_what_a_run_finds():
         (True, [], (False, None)),
         (True, [{"test_loss": 3.0}, {"test_loss": 0.2}], (True, 0.2)),
     ):
-        found = module.found(whole, samples, pushes, tests, 2)
-        assert (found["learned"], found["test_loss"]) == due
+        facts = module.found(whole, samples, pushes, tests, 2)
+        assert (facts["learned"], facts["test_loss"]) == due
     for few in (pushes[:1], pushes[:9], [push for push in pushes if push["task"] == "worker-0"]):
-        found = module.found(False, [], few, [], 2)
-        assert {found[key] for key in module.STEADY} == {None}
+        facts = module.found(False, [], few, [], 2)
+        assert {facts[key] for key in module.STEADY} == {None}
     assert module.loss_curve(pushes[::-1]) == pytest.approx([9.5])
     assert module.loss_curve([dict(push, loss=math.inf) for push in pushes]) == [None]
 
@@ -273,7 +273,7 @@ def test_what_is_changed():
         for place in (None, module.PULL, module.PUSH)
     ] == [0, 1, 0]
     module.forked = types.SimpleNamespace(
-        train=lambda script, jobs, words, place: calls.append((jobs, words)) or (True, [])
+        train=lambda script, jobs, arguments, place: calls.append((jobs, arguments)) or (True, [])
     )
     module.RunData = types.SimpleNamespace(
         read=lambda place: types.SimpleNamespace(rows=lambda kind: [])
@@ -282,17 +282,17 @@ def test_what_is_changed():
     flags = types.SimpleNamespace(updates=600, seconds=3, repeats=3)
     run = module.measure(module.search_of(4, 1.0), -8, 2, {}, flags)
     assert (run["rate"], run["seed"], run["final"], run["sharpness"]) == (0.25, 2, False, None)
-    jobs, words = calls[0]
-    words = dict(zip(words[::2], words[1::2]))
+    jobs, arguments = calls[0]
+    arguments = dict(zip(arguments[::2], arguments[1::2]))
     assert jobs == {"ps": 1, "worker": 4}
-    assert [words[f"--{name}"] for name in ("steps", "seed", "learning-rate")] == pytest.approx(
+    assert [arguments[f"--{name}"] for name in ("steps", "seed", "learning-rate")] == pytest.approx(
         [600, 2, 0.25]
     )
-    assert words["--checkpoint-steps"] > 600
+    assert arguments["--checkpoint-steps"] > 600
 
-    def ends(words):
+    def ends(message):
         def train(*_):
-            raise SystemExit(words)
+            raise SystemExit(message)
 
         module.forked = types.SimpleNamespace(train=train)
         return module.train(None, None, None, None)
@@ -460,8 +460,8 @@ def test_what_is_shown(tmp_path):
     spans = [lines.get_segments()[0].tolist() for lines in left.collections]
     assert spans == [[[0, 0.125], [0, 0.1768]], [[24, 0.25], [24, 0.3536]]]
     assert [text.get_text() for text in left.texts] == ["", "-20%"]
-    found = [points(line) for line in right.lines if len(line.get_xdata())]
-    assert found == [[(24, 0.3), (24, 0.5)]]
+    dots = [points(line) for line in right.lines if len(line.get_xdata())]
+    assert dots == [[(24, 0.3), (24, 0.5)]]
 
 
 def test_the_waits():
@@ -476,10 +476,10 @@ def test_the_brackets_on_the_page():
     module, folder = load(DRIVER), MEASUREMENTS / "Same-Staleness"
     results = json.loads((folder / "results.json").read_text())
     text = " ".join((folder / "README.md").read_text().split())
-    laws, found = re.search(r"the ratios `([^`]*)`; .* them, with `([^`]*)`", text).groups()
-    for n, law, words in zip((2, 4, 8, 16), laws.split(", "), found.split(", "), strict=True):
+    laws, measured = re.search(r"the ratios `([^`]*)`; .* them, with `([^`]*)`", text).groups()
+    for n, law, ratio in zip((2, 4, 8, 16), laws.split(", "), measured.split(", "), strict=True):
         brackets = [module.bracket(results[module.name_of(n, cv)]) for cv in (0.0, 1.0)]
-        (low, high), (least, most) = [map(module.rate_of, each) for each in brackets]
+        (low, high), (least, most) = [map(module.rate_of, bracket) for bracket in brackets]
         due = module.theory.mean_square(n) / module.theory.constant(n)
-        assert (law, words) == (f"{due:.1f}", f"{least / high:.1f}-{most / low:.1f}")
+        assert (law, ratio) == (f"{due:.1f}", f"{least / high:.1f}-{most / low:.1f}")
         assert least / high < due < most / low

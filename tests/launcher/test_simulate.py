@@ -23,19 +23,19 @@ from tfrun.simulate import cost, laws, plan, schemes
 RUNS = 12
 
 
-def within(what, known, found, tolerance):
+def within(what, known, value, tolerance):
     """Asserts that something is as it is known to be, to this share."""
-    assert abs(found - known) <= tolerance * abs(known), (
-        f"\n{what}: {found:.5g}, not {known:.5g}: {found / known - 1:+.1%} (±{tolerance:.2%})"
+    assert abs(value - known) <= tolerance * abs(known), (
+        f"\n{what}: {value:.5g}, not {known:.5g}: {value / known - 1:+.1%} (±{tolerance:.2%})"
     )
 
 
 def close(what, known, simulate, runs=RUNS):
     """Asserts that the mean of simulate(seed) over so many runs is within 3.5 standard errors."""
-    found = [simulate(seed) for seed in range(runs)]
-    error = np.std(found, ddof=1) / math.sqrt(runs)
+    values = [simulate(seed) for seed in range(runs)]
+    error = np.std(values, ddof=1) / math.sqrt(runs)
     assert error < 0.02 * known, f"\n{what}: {runs} runs say little, ±{error / known:.1%}"
-    within(what, known, np.mean(found), 3.5 * error / known)
+    within(what, known, np.mean(values), 3.5 * error / known)
 
 
 # Closed forms ------------------------------------------------------------------------------------
@@ -243,10 +243,10 @@ def test_bounded_staleness():
     times = laws.step_times("exponential", 16, 1200, seed=6)
     for s in (0, 1, 4):
         trace = schemes.bounded(times, s)
-        made, apart = np.zeros(16, int), 0
+        counts, apart = np.zeros(16, int), 0
         for k in trace.worker:
-            made[k] += 1
-            apart = max(apart, made[k] - made.min())
+            counts[k] += 1
+            apart = max(apart, counts[k] - counts.min())
         assert apart == s + 1, f"\napart, s = {s}: {apart}"
         most = schemes.staleness(trace).max()
         assert most <= (2 * s + 1) * 15, f"\nat most, s = {s}: {most}"
@@ -296,8 +296,8 @@ def test_a_lost_worker():
     for name, (trace, end) in ends.items():
         within(f"lost, {name}", end, trace.push[-1], 0.03)
     trace = ends["asynchronous"][0]
-    found = trace.worker.tolist().count(2)
-    assert found == 50, f"\nlost, its gradients: {found}"
+    gradients = trace.worker.tolist().count(2)
+    assert gradients == 50, f"\nlost, its gradients: {gradients}"
     late = schemes.staleness(trace)[trace.worker == 2].max()
     assert late > 140, f"\nlost, its staleness: {late}"
     back = ends["a backup"][0]
@@ -382,8 +382,8 @@ def test_costs():
         "asynchronous": (cost.ps_asynchronous(4, 2, 8e6, 1e6, 1)[0], 8),
         "in step": (cost.ps_asynchronous(4, 2, 8e6, 1e6, 1)[1], 68 / 4),
     }
-    for name, (found, due) in known.items():
-        within(f"cost, {name}", due, found, 1e-9)
+    for name, (value, due) in known.items():
+        within(f"cost, {name}", due, value, 1e-9)
     for name in ("ring", "halving_doubling", "tree", "gather", "sharded"):
         assert getattr(cost, name)(1, 8e6, 1e6, 1) == 0, f"\ncost, {name} of one worker"
     table = cost.schemes(64, 0.262, 102.2e6, 1.25e9, 5e-5)
@@ -426,13 +426,13 @@ def test_learning():
         ("a backup", schemes.synchronous(times, 4), 1),
         ("3 local steps", schemes.asynchronous(laws.local_steps(times, 3)), 3),
     ):
-        W, made = [np.zeros((7, 3))], [0] * n
+        W, counts = [np.zeros((7, 3))], [0] * n
         changes = {}
         for k, version, step in zip(trace.worker, trace.version, trace.step):
             w = W[version]
             for t in range(local):
-                w = w - lr * g(w, rows[k, made[k] * local + t])
-            made[k] += 1
+                w = w - lr * g(w, rows[k, counts[k] * local + t])
+            counts[k] += 1
             if step >= 0:
                 changes.setdefault(step, []).append(w - W[version])
             if step >= 0 and len(changes[step]) == (trace.step == step).sum():
@@ -440,8 +440,8 @@ def test_learning():
         points = learn.follow(trace, n, x, y, rows, lr, trace.push[-1], local)
         due = [learn.loss(w, x, y) for w in W]
         assert points[0] == (0.0, pytest.approx(math.log(3)))
-        found = [loss for _, loss in points]
-        near = [min(abs(each - loss) for each in due) for loss in found]
+        losses = [loss for _, loss in points]
+        near = [min(abs(exact - loss) for exact in due) for loss in losses]
         assert max(near) < 1e-4 and len(points) > 3, f"\nlearning, {name}: {max(near)}"
     pairs = schemes.gossip(laws.step_times("lognormal", n, 60))
     rows = learn.rows_of(n, 60, len(x))
@@ -487,15 +487,15 @@ def test_published_steps():
     Catches: communication after each of T local steps.
     """
     for point in PUBLISHED["steps"]:
-        found = cost.local(point["compute"], point["communication"], point["T"])
-        within(f"step, {point['case']}", point["seconds"], found, point["allowed"])
+        value = cost.local(point["compute"], point["communication"], point["T"])
+        within(f"step, {point['case']}", point["seconds"], value, point["allowed"])
     steps = []
     for row in PUBLISHED["utilizations"]:
         for used, wanted in zip(row["utilization"], row["gigabits"]):
             # All of S hides behind one whole step of T.
-            found = row["gigabits_of_S"] / (row["T"] * row["c"] * (1 / used - 1) + row["c"])
-            steps.append(math.log(found / wanted) / math.log(1.21))
-    assert (len(steps), sum(abs(each) <= 2 for each in steps)) == (34, 33)
+            value = row["gigabits_of_S"] / (row["T"] * row["c"] * (1 / used - 1) + row["c"])
+            steps.append(math.log(value / wanted) / math.log(1.21))
+    assert (len(steps), sum(abs(step) <= 2 for step in steps)) == (34, 33)
 
 
 def test_published_servers():
@@ -506,10 +506,10 @@ def test_published_servers():
     for point in PUBLISHED["servers"]:
         n, P, c = point["n"], point["P"], point["c"]
         S, B = point["megabytes"] * 1e6, point["gigabits"] * 1e9 / 8
-        found = n * c / (c + cost.ps_together(n, 3 / 4 * S, B, P=P))
-        ratio = found / point["times_one_gpu"]
+        workers = n * c / (c + cost.ps_together(n, 3 / 4 * S, B, P=P))
+        ratio = workers / point["times_one_gpu"]
         limits = (8, 9) if point["case"].startswith("VGG") else (1 / 2, 2)
-        assert limits[0] < ratio < limits[1], f"\nservers, {point['case']}: {found:.1f}"
+        assert limits[0] < ratio < limits[1], f"\nservers, {point['case']}: {workers:.1f}"
 
 
 # Scaling, replayed with each run's own delays --------------------------------------------------
@@ -566,12 +566,12 @@ def replay(name, n, delay, seed, batches, own, gap=0.0):
 
 def beside(results, name):
     """Returns the seconds of an update beside the delay, of one worker alone."""
-    found = []
+    seconds = []
     for seed, run in enumerate(results[f"1 worker, exponential: {name}"], 1):
         updates = max(20, run["batches"])
         times = drawn("exponential", MEAN, 1, seed, updates)
-        found.append(1 / run["batches_per_second"] - times[1 + updates // 10 :].mean())
-    return statistics.median(found)
+        seconds.append(1 / run["batches_per_second"] - times[1 + updates // 10 :].mean())
+    return statistics.median(seconds)
 
 
 def replayed(chosen):
@@ -589,23 +589,23 @@ def replayed(chosen):
         n, delay, first = int(cluster.split()[0]), cluster.split(", ")[1], name.split(",")[0]
         if NOT_MODELLED in name or not chosen(case):
             continue
-        each = own.get(first, alone)
+        seconds = own.get(first, alone)
         between = gap if n > 1 and first not in TOGETHER else 0
-        found = [
+        replays = [
             replay(
                 name.replace(", the optimizer", ""),
                 n,
                 delay,
                 seed,
                 run["batches"],
-                each,
+                seconds,
                 between,
             )
             for seed, run in enumerate(runs, 1)
         ]
-        rates = [rate / run["batches_per_second"] for (rate, _), run in zip(found, runs)]
+        rates = [rate / run["batches_per_second"] for (rate, _), run in zip(replays, runs)]
         measured = 0 if first in TOGETHER or n == 1 else middle(runs, "staleness_mean")
-        yield case, statistics.median(rates) - 1, measured, statistics.median(s for _, s in found)
+        yield case, statistics.median(rates) - 1, measured, statistics.median(s for _, s in replays)
 
 
 def check_replays(chosen):
@@ -665,13 +665,13 @@ def test_replays_of_staleness():
         if "ahead" not in case and "no bound: HogWild" not in case:
             continue
         s = int(case.split("most ")[1].split()[0]) - 1 if "ahead" in case else 10**6
-        delay, found = "one slow" if "slow" in case else "exponential", []
+        delay, simulated = "one slow" if "slow" in case else "exponential", []
         for seed, _ in enumerate(runs, 1):
             times = drawn(delay, 0.04, 8, seed, 600) + 0.0037
             trace = schemes.bounded(times, s, asked)
             late = schemes.staleness(trace)[:1000].mean()
-            found.append((schemes.rate(trace), late))
-        rate, late = (statistics.median(column) for column in zip(*found))
+            simulated.append((schemes.rate(trace), late))
+        rate, late = (statistics.median(column) for column in zip(*simulated))
         within(f"bounded, {case}", middle(runs, "updates_per_second"), rate, 0.15)
         within(f"bounded, {case}, late", middle(runs, "staleness_mean"), late, 0.2)
         compared += 1
@@ -697,8 +697,8 @@ def test_a_slow_network():
         ("100 %s", 2, 1.25e7),
         ("100 %s, 4 workers", 4, 1.25e7),
     ):
-        found = own + cost.ring(n, S, share * B)
-        within(f"ring, {case % name}", seconds(case % name), found, 0.1)
+        value = own + cost.ring(n, S, share * B)
+        within(f"ring, {case % name}", seconds(case % name), value, 0.1)
 
 
 # A plan -----------------------------------------------------------------------------------------
@@ -720,11 +720,11 @@ def run_of(n, together, updates=1500, seed=1, law="exponential", T=1):
     rows = {}
     for k in range(n):
         mine = trace.worker == k
-        made = times[: mine.sum(), k]
+        computed = times[: mine.sum(), k]
         rows[f"worker-{k}"] = {
             "push_time": end[mine],
             "pull_time": begin[mine],
-            "wait_seconds": end[mine] - begin[mine] - made,
+            "wait_seconds": end[mine] - begin[mine] - computed,
             "global_step": trace.step[mine] + 1.0,
             "bytes": np.full(mine.sum(), 2e5),
             "local_steps": np.full(mine.sum(), float(T)),
@@ -748,12 +748,14 @@ def test_a_plan():
         within(f"plan, {what}, a pull", PULL, run.pull, 0.01)
         for n in (8, 16):
             _, rate, late = run_of(n, together, 800, seed=9)
-            found = plan.predict(run, n)
-            within(f"plan, {what}, {n} workers", rate, found["rate"][1], 0.05)
-            assert found["rate"][0] <= found["rate"][1], f"\nplan, {what}, lowest: {found}"
-            within(f"plan, {what}, shares", 1, sum(found["shares"].values()), 0.02)
+            predicted = plan.predict(run, n)
+            within(f"plan, {what}, {n} workers", rate, predicted["rate"][1], 0.05)
+            assert predicted["rate"][0] <= predicted["rate"][1], (
+                f"\nplan, {what}, lowest: {predicted}"
+            )
+            within(f"plan, {what}, shares", 1, sum(predicted["shares"].values()), 0.02)
             if not together:
-                within(f"plan, {what}, staleness", late, found["staleness"][1], 0.05)
+                within(f"plan, {what}, staleness", late, predicted["staleness"][1], 0.05)
     rows, *_ = run_of(2, False, law="constant")
     run = plan.measured(rows, 1)
     # A link of 1 MB/s each way: the ps takes 0.1 s for a push, whatever the workers do.
@@ -768,9 +770,9 @@ def test_a_plan():
     # Without a ps: 100 KB on a link with four workers are 3/2 of w; 16 send 15/8 of it.
     ring = plan.measured(run_of(4, True, law="constant")[0], 0)
     link = 15 / 8 * (1e5 / 1.5) / 1e5 + 30 * 0.01
-    found = plan.predict(ring, 16, 1e5, 0.01)["rate"]
-    within("plan, a ring", 16 / (MINI + SEND + PULL + link), found[1], 0.01)
-    within("plan, a ring's messages", 16 / (MINI + 5 * (SEND + PULL) + link), found[0], 0.01)
+    predicted = plan.predict(ring, 16, 1e5, 0.01)["rate"]
+    within("plan, a ring", 16 / (MINI + SEND + PULL + link), predicted[1], 0.01)
+    within("plan, a ring's messages", 16 / (MINI + 5 * (SEND + PULL) + link), predicted[0], 0.01)
     one = plan.predict(run, 1)
     within("plan, one worker", 1 / (MINI + SEND + PULL), one["rate"][1], 0.02)
     assert one["staleness"] == [0, 0], f"\nplan, one worker: {one}"
@@ -815,7 +817,7 @@ def a_run():
 def plan_of(capsys, *arguments):
     """Returns (exit code, output, errors) of tfrun plan."""
     try:
-        code = command([str(each) for each in arguments])
+        code = command([str(argument) for argument in arguments])
     except SystemExit as error:
         code = error.code
     return code, *capsys.readouterr()
@@ -836,11 +838,11 @@ def test_the_command(tmp_path, capsys):
             )
         ]
         made_run.metrics(tmp_path, task, *lines)
-    found = plan.predict(plan.measured(rows, 1), 16, 1.25e9, 1e-4)
+    predicted = plan.predict(plan.measured(rows, 1), 16, 1.25e9, 1e-4)
     more = ("--workers", "16", "--bandwidth", "10Gbit/s", "--latency", "0.1ms")
     code, output, _ = plan_of(capsys, tmp_path, *more, "--json")
     given = json.loads(output)
-    assert code == 0 and given["rate"] == pytest.approx(found["rate"], rel=1e-3)
+    assert code == 0 and given["rate"] == pytest.approx(predicted["rate"], rel=1e-3)
     assert len(given["to_change"]) == 6
     code, output, _ = plan_of(capsys, tmp_path, *more)
     assert code == 0 and [line.split(":")[0].split()[0] for line in output.splitlines()] == [
@@ -850,7 +852,7 @@ def test_the_command(tmp_path, capsys):
         "a",
         "to",
     ]
-    assert f"16 workers make {found['rate'][0]:,.1f} to {found['rate'][1]:,.1f}" in output
+    assert f"16 workers make {predicted['rate'][0]:,.1f} to {predicted['rate'][1]:,.1f}" in output
     assert "10Gbit/s and 0.1ms on top" in output
 
 
