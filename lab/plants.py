@@ -198,7 +198,8 @@ DRAWN = re.compile(r"<(?:path|rect|svg|text|circle|g|line)\b|viewBox|\.toFixed\(
 def blanked(text: str) -> str:
     """Returns JavaScript with spaces in place of comments, strings, patterns and templates."""
     text = HIDDEN.sub(lambda part: re.sub(r"[^\n]", " ", part[0]), text)
-    result, depth = [], []  # depth: of braces, in each template that is open; -1 in its words
+    result: list[str] = []
+    depth: list[int] = []  # of braces, in each template that is open; -1 in its words
     position = 0
     while position < len(text):
         sign, words = text[position], bool(depth) and depth[-1] < 0

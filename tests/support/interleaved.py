@@ -124,7 +124,7 @@ def metrics_of(script, tasks, variables, flags, folder, ps=3):
     )
     model = types.SimpleNamespace(trainable_variables=variables, non_trainable_variables=[])
     metrics = script.Metrics(cluster, model, flags)
-    metrics.begin(*tasks[0])
+    metrics.begin(*tasks[0], types.SimpleNamespace(_asdict=dict))  # no data
     return metrics
 
 

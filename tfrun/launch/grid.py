@@ -20,7 +20,7 @@ def text(value):
 
 def equal(values):
     """Returns the first two values of a list that give a script the same, as texts; or None."""
-    texts = {}
+    texts: dict[object, str] = {}
     for value in values:
         key = type(value), value  # True is no 1
         if not isinstance(value, bool):
