@@ -197,23 +197,26 @@ def marked(mark):
     return found
 
 
-def execute(path, notebook, seconds=SECONDS):
+def execute(path, notebook, seconds=SECONDS, is_over=None):
     """Executes the notebook of a source in a kernel; returns the seconds that it took.
 
-    The seconds are those without the solutions. Nothing is left running, whatever happens. Raises
-    Failed.
+    The seconds are those without the solutions. is_over: a function without arguments, asked each
+    second, that says whether the time is up; without one it is after `seconds`. Nothing is left
+    running, whatever happens. Raises Failed.
     """
-    mark = uuid.uuid4().hex
+    mark, began = uuid.uuid4().hex, time.monotonic()
+    is_over = is_over or (lambda: time.monotonic() > began + seconds)
     at: dict[pathlib.Path, int] = {}  # the cell that is executed
 
     async def bounded():
         one = asyncio.ensure_future(run_one(path, notebook, f"{mark} {path.stem}", at))
-        done, _ = await asyncio.wait([one], timeout=seconds)
-        if not done:
+        while not one.done() and not is_over():
+            await asyncio.wait([one], timeout=1)
+        if not one.done():
             one.cancel()
             await asyncio.gather(one, return_exceptions=True)
             where = "%s (cell %d)" % (path.stem, at.get(path, -1) + 1)
-            raise Failed("not done after %d s: %s" % (seconds, where))
+            raise Failed("not done after %d s: %s" % (time.monotonic() - began, where))
         return one.result()
 
     try:
