@@ -121,6 +121,89 @@ def read(folder, params):
     return result if result["status"] == "done" else None
 
 
+def environment(threads):
+    """Returns the variables of a run's process, with so many threads of TensorFlow."""
+    return {
+        "TF_NUM_INTRAOP_THREADS": str(threads),
+        "TF_NUM_INTEROP_THREADS": str(threads),
+        "OMP_NUM_THREADS": str(threads),
+        "TF_FORCE_GPU_ALLOW_GROWTH": "true",
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+        "PYTHONHASHSEED": "0",
+    }
+
+
+def on_this_machine(spark):
+    """Returns whether the runs are here; Spark's other hosts have GPUs of their own."""
+    return not spark or spark.sparkContext.master.startswith("local")
+
+
+def slots(spark):
+    """Returns how many runs go on at once where the user says nothing."""
+    if not on_this_machine(spark):  # a cluster may get more slots later: Spark lets runs wait
+        return 100
+    return spark.sparkContext.defaultParallelism if spark else len(cluster.core_numbers() or [0])
+
+
+class Experiments:
+    """The runs of one launch: starts each, keeps its result, stops all.
+
+    runs: {name: parameters}. results: {name: its result}, which grows. call: a pickled function of
+    (parameters, folder).
+    """
+
+    def __init__(self, spark, runs, results, folder, metric, call, variables):
+        self.spark, self.runs, self.results, self.folder = spark, runs, results, folder
+        self.metric, self.call, self.variables = metric, call, variables
+        self.isolated = by_value(isolated, isolated)
+        self.group, self.executors = f"experiments-{time.time_ns()}", []
+        self.lock, self.stopped = threading.Lock(), threading.Event()
+
+    def run(self, name, gpus):
+        """Calls the function with one combination, and keeps what comes out."""
+        began, variables = time.time(), dict(self.variables)
+        if gpus:
+            variables["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
+        arguments = self.call, self.runs[name], str(self.folder / name), variables
+        if self.spark:
+            outcome = as_spark_job(self.spark, self.group, name, self.isolated, *arguments)
+        else:
+            outcome = isolated(*arguments, self.executors.append)
+        status, metrics, error = outcome
+        result = {
+            "run": name,
+            "parameters": self.runs[name],
+            "status": status,
+            "metrics": metrics,
+            "began": began,
+            "seconds": round(time.time() - began, 2),
+            "error": error,
+        }
+        with self.lock:  # a run that was stopped has no result
+            if not self.stopped.is_set():
+                self.keep(result)
+
+    def keep(self, result):
+        """Writes a result, and shows it."""
+        path = self.folder / result["run"]
+        path.mkdir(exist_ok=True)  # hosts of Spark may share no folder
+        report.write_events(path, report.hparams_of(result))
+        (path / "result.json.new").write_text(json.dumps(result, indent=2) + "\n")
+        (path / "result.json.new").replace(path / "result.json")  # whole, or not there
+        self.results[result["run"]] = result
+        report.show(result, self.metric, len(self.results), len(self.runs))
+        inputs.check_metric([result], self.metric)
+
+    def stop(self):
+        """Ends the runs that go on; from here on none leaves a result."""
+        self.stopped.set()
+        if self.spark:
+            self.spark.sparkContext.cancelJobGroup(self.group)
+        for executor in self.executors:
+            with contextlib.suppress(Exception):  # its own thread may shut it down just now
+                executor.shutdown(wait=False, kill_workers=True)
+
+
 def launch(
     spark, map_fun, args_dict, logdir=None, metric="accuracy", direction="max", jobs=None, threads=1
 ):
@@ -139,71 +222,17 @@ def launch(
     results = {name: read(folder / name, params) for name, params in runs.items()}
     results = {name: result for name, result in results.items() if result}
     inputs.check_metric(results.values(), metric)
-
-    context = spark and spark.sparkContext
-    here = not spark or context.master.startswith("local")  # else the hosts have GPUs of their own
-    if not jobs and not here:  # a cluster may get more slots later: Spark lets runs wait for one
-        jobs = 100
-    elif not jobs:
-        jobs = context.defaultParallelism if spark else len(cluster.core_numbers() or [0])
-    environment = {
-        "TF_NUM_INTRAOP_THREADS": str(threads),
-        "TF_NUM_INTEROP_THREADS": str(threads),
-        "OMP_NUM_THREADS": str(threads),
-        "TF_FORCE_GPU_ALLOW_GROWTH": "true",
-        "TF_CPP_MIN_LOG_LEVEL": "2",
-        "PYTHONHASHSEED": "0",
-    }
-    call = functools.partial(one_run, map_fun, metric, inputs.COLUMNS)
-    call, in_process = by_value(call, one_run, function), by_value(isolated, isolated)
-    group, executors = f"experiments-{time.time_ns()}", []
-    lock, stopped = threading.Lock(), threading.Event()
-
-    def run(name, gpus):
-        began, env = time.time(), dict(environment)
-        if gpus:
-            env["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
-        arguments = call, runs[name], str(folder / name), env
-        if spark:
-            status, metrics, error = as_spark_job(spark, group, name, in_process, *arguments)
-        else:
-            status, metrics, error = isolated(*arguments, executors.append)
-        result = {
-            "run": name,
-            "parameters": runs[name],
-            "status": status,
-            "metrics": metrics,
-            "began": began,
-            "seconds": round(time.time() - began, 2),
-            "error": error,
-        }
-        with lock:  # a run that was stopped has no result
-            if not stopped.is_set():
-                keep(result)
-
-    def keep(result):
-        path = folder / result["run"]
-        path.mkdir(exist_ok=True)  # hosts of Spark may share no folder
-        report.write_events(path, report.hparams_of(result))
-        (path / "result.json.new").write_text(json.dumps(result, indent=2) + "\n")
-        (path / "result.json.new").replace(path / "result.json")  # whole, or not there
-        results[result["run"]] = result
-        report.show(result, metric, len(results), len(runs))
-        inputs.check_metric([result], metric)
-
-    def stop():
-        stopped.set()
-        if spark:
-            context.cancelJobGroup(group)
-        for executor in executors:
-            with contextlib.suppress(Exception):  # its own thread may shut it down just now
-                executor.shutdown(wait=False, kill_workers=True)
-
     if results:
         print(f"[experiments] {len(results)} of {len(runs)} have a result from before", flush=True)
     missing = [name for name in runs if name not in results]
-    gpus = grid.deal(cluster.gpus() if here else [], min(jobs, len(runs)))
-    grid.run(missing, gpus, run, stop)
+
+    call = functools.partial(one_run, map_fun, metric, inputs.COLUMNS)
+    call = by_value(call, one_run, function)
+    started = Experiments(spark, runs, results, folder, metric, call, environment(threads))
+    there = cluster.gpus() if on_this_machine(spark) else []
+    gpus = grid.deal(there, min(jobs or slots(spark), len(runs)))
+    grid.run(missing, gpus, started.run, started.stop)
+
     results = report.in_order(results.values(), metric, direction)
     report.write_events(folder, [report.hparams_config(results)])
     report.write_csv(results, folder / "results.csv")
