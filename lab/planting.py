@@ -78,8 +78,8 @@ def narrowest(place: plants.Place, seen: list[Seen], text: str) -> list[Seen]:
 
     text: the file without the mistake.
     """
-    python = place.file.endswith(".py")
-    lines = [line for line, name in definitions(text).items() if name == place.function and python]
+    names = definitions(text) if place.file.endswith(".py") else {}
+    lines = [line for line, name in names.items() if name == place.function]
     fast = sorted(seen, key=lambda test: test.seconds)
     if not lines:  # it stands outside of all functions, or this is no Python
         return fast

@@ -22,6 +22,7 @@ LOOKS = {
     *("linewidth", "linestyle", "lw", "alpha", "zorder", "marker", "markersize", "ms", "loc"),
     *("frameon", "ncol", "ncols", "rotation", "labelsize", "capsize", "pad", "width", "height"),
     *("ha", "va", "fmt", "style", "justify", "xytext", "textcoords", "layout", "fontweight"),
+    *("xlim", "ylim", "size", "ticks"),
 }
 
 
@@ -98,7 +99,8 @@ def changed_arguments(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
     arguments = list(node.args)
     for number, (first, second) in enumerate(zip(arguments, arguments[1:])):
         named = any(argument.star or argument.keyword for argument in (first, second))
-        if not named and not first.value.deep_equals(second.value):
+        either = matchers.matches(node.func, matchers.Name("max") | matchers.Name("min"))
+        if not named and not either and not first.value.deep_equals(second.value):
             swapped = [
                 first.with_changes(value=second.value),
                 second.with_changes(value=first.value),
