@@ -157,7 +157,7 @@ def test_the_way_of_more_workers():
 
 
 def test_a_plan_of_workers_that_vary_little():
-    """Catches: rates of another number of mini-batches, shares that do not add up, and who waits."""
+    """Catches: rates of another number of mini-batches, wrong shares, and who waits."""
     run = plan.Run(2, 0, True, np.array([0.1]), 0.04, 0.02, 8e6, 3)
     planned = plan.predict(run, 4)
     assert planned["rate"] == pytest.approx([12 / (0.1 + 0.06 * 3), 12 / 0.16], rel=1e-3)
