@@ -58,7 +58,7 @@ def run(launcher, steps, seconds):
             try:
                 code = process.wait(seconds)
             except subprocess.TimeoutExpired:
-                code = "none after %d s" % seconds
+                code = f"none after {seconds:.0f} s"
                 process.terminate()
                 try:
                     process.wait(30)

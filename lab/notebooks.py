@@ -215,8 +215,8 @@ def execute(path, notebook, seconds=SECONDS, is_over=None):
         if not one.done():
             one.cancel()
             await asyncio.gather(one, return_exceptions=True)
-            where = "%s (cell %d)" % (path.stem, at.get(path, -1) + 1)
-            raise Failed("not done after %d s: %s" % (time.monotonic() - began, where))
+            where = f"{path.stem} (cell {at.get(path, -1) + 1})"
+            raise Failed(f"not done after {time.monotonic() - began:.0f} s: {where}")
         return one.result()
 
     try:
@@ -420,10 +420,9 @@ def predictions(cells):
     questions = sum(cell.source.count("**Predict:**") for cell in cells)
     answers = sum(cell.source.count(FOLDED_ANSWER) for cell in cells)
     if not 1 <= len(predicted) <= 3 or not len(predicted) == questions == answers:
-        yield "%d cells are predicted, with %d questions and %d answers; 1 to 3 are wanted" % (
-            len(predicted),
-            questions,
-            answers,
+        yield (
+            f"{len(predicted)} cells are predicted, with {questions} questions and {answers} "
+            "answers; 1 to 3 are wanted"
         )
     for i in predicted:
         before = [cell.source for cell in cells[max([0, *(k for k in code if k < i)]) : i]]
@@ -448,9 +447,7 @@ def exercises(cells):
         number = number_of(cells[i])
         before, check, after = cells[i - 2].source, cells[i - 1], cells[i + 1].source
         if not re.search(r"^\*\*(\d|Project)\. .*★", before, re.M) or HINT not in before:
-            yield "cell %d: an exercise begins with `**1. Title.** ★`, and has a folded hint" % (
-                i - 1
-            )
+            yield f"cell {i - 1}: an exercise begins with `**1. Title.** ★`, and has a folded hint"
         hidden = check.metadata.get("jupyter", {}).get("source_hidden")
         if f"@course.exercise\ndef check_{number}(" not in check.source or not hidden:
             yield f"cell {i} is no folded `@course.exercise def check_{number}`"

@@ -57,7 +57,7 @@ def split(text):
                 blank.append(parts[-1][1].pop())
             parts.append((None, blank))
         elif closes or (name and (opens or divides)):
-            raise ValueError("line %d: %s, inside %s" % (number, line, name or "no region"))
+            raise ValueError(f"line {number}: {line}, inside {name or 'no region'}")
         if opens:
             name = marked
             parts.append((name, []))

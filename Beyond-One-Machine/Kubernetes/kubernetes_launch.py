@@ -21,7 +21,7 @@ def number(env, name, low, high):
     """An environment variable that is a whole number from low to high."""
     text = value(env, name)
     if not re.fullmatch(r"[0-9]+", text) or not low <= int(text) <= high:
-        raise ValueError("%s must be a whole number from %d to %d, is %r" % (name, low, high, text))
+        raise ValueError(f"{name} must be a whole number from {low} to {high}, is {text!r}")
     return int(text)
 
 
@@ -49,11 +49,9 @@ def tf_config(env):
     if role not in counts:
         raise ValueError(f"ROLE must be ps or worker, is {role!r}")
     if index >= counts[role]:
-        raise ValueError("this is %s %d, but there are only %d" % (role, index, counts[role]))
-    suffix = "%s.%s.svc:%d" % (
-        value(env, "SERVICE"),
-        value(env, "NAMESPACE"),
-        number(env, "PORT", 1, 65535),
+        raise ValueError(f"this is {role} {index}, but there are only {counts[role]}")
+    suffix = (
+        f"{value(env, 'SERVICE')}.{value(env, 'NAMESPACE')}.svc:{number(env, 'PORT', 1, 65535)}"
     )
     cluster = {}
     for job, count in counts.items():

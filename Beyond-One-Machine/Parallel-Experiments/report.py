@@ -93,8 +93,7 @@ def draw(results, metric, path):
         axis.grid(axis="y", alpha=0.3)
     failed = sum(result["status"] == "failed" for result in results)
     figure.suptitle(
-        "%d runs%s; the star is the best"
-        % (len(results), ", %d failed" % failed if failed else ""),
+        "%d runs%s; the star is the best" % (len(results), f", {failed} failed" if failed else ""),
         fontsize=11,
     )
     figure.savefig(path, dpi=140)

@@ -83,7 +83,7 @@ def addresses(env):
         distribution += "=" + env["SLURM_DIST_PLANESIZE"]
     nodes = nodes_of_ranks(counts, distribution)
     if len(nodes) > PORTS_OF_A_STEP:
-        raise ValueError("%d tasks are more than %d" % (len(nodes), PORTS_OF_A_STEP))
+        raise ValueError(f"{len(nodes)} tasks are more than {PORTS_OF_A_STEP}")
     # The next job begins 64 ports higher. Each step, and a job that begins again, is far from that.
     number = (
         int(env["SLURM_JOB_ID"])
@@ -91,7 +91,7 @@ def addresses(env):
         + 33 * int(env.get("SLURM_RESTART_COUNT", 0))
     )
     first = PORTS[0] + number * PORTS_OF_A_STEP % PORTS[1]
-    made = ["%s:%d" % (names[node], first + rank) for rank, node in enumerate(nodes)]
+    made = [f"{names[node]}:{first + rank}" for rank, node in enumerate(nodes)]
     # Slurm tells each task where it is. It may have dealt the ranks otherwise, by a file say.
     rank, here = int(env["SLURM_PROCID"]), env.get("SLURMD_NODENAME")
     if here and (
@@ -109,7 +109,7 @@ def tf_config(env, n_ps, chief):
     found, rank = addresses(env), int(env["SLURM_PROCID"])
     workers = len(found) - n_ps - chief
     if workers < 0 or workers + chief < 1:
-        raise ValueError("%d tasks are too few for %d ps and a worker" % (len(found), n_ps))
+        raise ValueError(f"{len(found)} tasks are too few for {n_ps} ps and a worker")
     jobs = ["ps"] * n_ps + ["chief"] * chief + ["worker"] * workers
     cluster = {}
     for job, address in zip(jobs, found):
@@ -127,8 +127,8 @@ def check_port(address):
             s.bind(("", port))
         except OSError as error:
             raise ValueError(
-                "port %d of %s: %s; a job that begins again takes others"
-                % (port, socket.gethostname(), error.strerror)
+                f"port {port} of {socket.gethostname()}: {error.strerror}; "
+                "a job that begins again takes others"
             ) from None
 
 

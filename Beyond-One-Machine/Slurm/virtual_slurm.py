@@ -65,8 +65,8 @@ def configure(folder, n_nodes, cpus):
     """Writes slurm.conf and the hosts file; returns the environment for Slurm's commands."""
     controller, *ports = free_ports(1 + n_nodes)
     nodes = [
-        "NodeName=n%d NodeHostname=%s NodeAddr=127.0.0.%d Port=%d CPUs=%d State=UNKNOWN"
-        % (number, socket.gethostname(), 10 + number, port, cpus)
+        f"NodeName=n{number} NodeHostname={socket.gethostname()} NodeAddr=127.0.0.{10 + number} "
+        f"Port={port} CPUs={cpus} State=UNKNOWN"
         for number, port in enumerate(ports, 1)
     ]
     (folder / "slurm.conf").write_text(
@@ -102,7 +102,7 @@ def daemons(folder, n_nodes):
 
 def wait_until(condition, what):
     if not times.wait_for(condition, WAIT, 0.1):
-        raise RuntimeError("after %d s: %s" % (WAIT, what))
+        raise RuntimeError(f"after {WAIT:.0f} s: {what}")
 
 
 def run_inside(folder, command, n_nodes, cpus):
@@ -129,7 +129,7 @@ def run_inside(folder, command, n_nodes, cpus):
 
     try:
         wait_until(idle, "the nodes are not idle")
-        print("[slurm] %d nodes: n1 to n%d" % (n_nodes, n_nodes), flush=True)
+        print(f"[slurm] {n_nodes} nodes: n1 to n{n_nodes}", flush=True)
         code = subprocess.call(command, env=env)
         return code if code >= 0 else 128 - code
     except RuntimeError as error:

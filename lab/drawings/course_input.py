@@ -18,7 +18,7 @@ def input_pipeline():
         y, kind = 10 + 142 * k, "ab"[k]
         parts.append(frame(150, y, 450, 128, f"worker {k}"))
         for i in range(k, 10, 2):  # a line from each of its files
-            parts.append(path("M75 %d L166 %d" % (46 + 25 * i, y + 78), kind + " thin", tip=False))
+            parts.append(path(f"M75 {46 + 25 * i} L166 {y + 78}", kind + " thin", tip=False))
         for i, words in enumerate(stages):
             parts.append(box(214 + 108 * i, y + 78, words, width=92, height=50))
             parts.append(arrow(261 + 108 * i, y + 78, 272 + 108 * i, y + 78))

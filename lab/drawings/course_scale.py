@@ -18,7 +18,7 @@ def networks():
         for place, kind in enumerate(PLACES):
             middle = x + 45 + 66 * place
             parts.append(line([(middle, 66), (middle, 82)]))
-            parts.append(box(middle, 100, "GPU %d" % (4 * m + place), kind + " pale", 60, 36))
+            parts.append(box(middle, 100, f"GPU {4 * m + place}", kind + " pale", 60, 36))
             parts.append(line([(middle, 118), (middle, 128)]))
             parts += [rect(middle - 22, 128, 44, 24, "box"), text(middle, 145, "card", "small")]
             parts.append(line([(middle, 152), (middle, 188)]))
@@ -42,7 +42,7 @@ def mesh():
     parts, rank = [], 0
     for d in range(DATA):
         x = 4 + 316 * d
-        parts.append(frame(x, 8, 276, 186, "data-parallel group %d" % d))
+        parts.append(frame(x, 8, 276, 186, f"data-parallel group {d}"))
         for p, kind in enumerate("ab"):
             y = 40 + 82 * p
             parts += [rect(x + 10, y, 256, 60, "box", 6), left(x + 18, y + 35, f"stage {p}")]
@@ -95,10 +95,10 @@ def attention():
     parts = [text(166 + 176 * k, 22, f"device {k}", "title") for k in range(3)]
     for s in range(3):
         y = 56 + 70 * s
-        parts.append(left(4, y + 5, "step %d" % s))
+        parts.append(left(4, y + 5, f"step {s}"))
         for k in range(3):
             x, owner = 166 + 176 * k, (k - s) % 3
-            words = "Q_%d with K_%d, V_%d" % (k, owner, owner)
+            words = f"Q_{k} with K_{owner}, V_{owner}"
             parts.append(box(x, y, words, "abc"[owner] + " pale", 148, 36))
             if s < 2 and k < 2:
                 parts.append(arrow(x + 40, y + 19, x + 136, y + 51))
@@ -121,14 +121,14 @@ def experts():
     parts += [text(196, 20, "all-to-all", "small"), text(404, 20, "all-to-all", "small")]
     for device, kind in enumerate("ab"):
         y = 28 + 132 * device
-        parts += [rect(2, y, 596, 118, "frame", 8), left(10, y + 64, "dev. %d" % device, "small")]
+        parts += [rect(2, y, 596, 118, "frame", 8), left(10, y + 64, f"dev. {device}", "small")]
         for i, chosen in enumerate(CHOICE[device]):
             at, there = y + 22 + 25 * i, 28 + 132 * (chosen // 2) + 34 + 52 * (chosen % 2)
             parts.append(line([(100, at), (262, there)], kind + " thin"))
             parts.append(line([(338, there), (500, at)], kind + " thin"))
             parts += [circle(92, at, 8, kind), circle(508, at, 8, kind)]
         for e in range(2):
-            parts.append(box(300, y + 34 + 52 * e, "expert %d" % (2 * device + e), "ps", 76, 34))
+            parts.append(box(300, y + 34 + 52 * e, f"expert {2 * device + e}", "ps", 76, 34))
     most = sum(chosen == 2 for some in CHOICE for chosen in some)
-    notes = ("Colour: a token's device. Expert 2 gets %d of 8 tokens, expert 1 one:" % most,)
+    notes = (f"Colour: a token's device. Expert 2 gets {most} of 8 tokens, expert 1 one:",)
     return [*parts, *lines(4, 296, (*notes, "the router is trained to spread them."))], (most,)

@@ -53,7 +53,7 @@ def staleness():
         edge = 17 if k == 0 else -17
         parts.append(arrow(at(pull), ps - edge, at(pull), rows[k] + edge))
         parts.append(arrow(at(push), rows[k] + edge, at(push), ps - edge - edge / 17))
-        name = "τ = %d" % tau
+        name = f"τ = {tau}"
         parts.append(bar(at(pull), rows[k] - 15, at(push) - at(pull), "ab"[k], name, height=30))
     explained = (
         "Worker 1 pulls version 0. Its push changes version 1 into version 2: it is",

@@ -133,7 +133,7 @@ def lane(number, name, rule, calls, one="", barrier=False):
     """
     top, bottom, x = 62 + ROW * number, 98 + ROW * number, 180
     parts = [left(0, top + 14, name, "title"), left(0, top + 34, one, "small")]
-    parts.append(path("M160 %d H396" % top, tip=False))
+    parts.append(path(f"M160 {top} H396", tip=False))
     for gradients in calls:
         begin, x = x, x + 17 * gradients
         parts += [rect(begin + 17 * i, bottom - 12, 14, 14, "a", 2) for i in range(gradients)]

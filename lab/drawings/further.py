@@ -123,7 +123,7 @@ def bounded():
     wait after each update, until the slowest clock has moved. In the time of {} updates of worker 2
     they make {} each."""
     made, until = bounded_updates()
-    rule = "Update c + 1 begins when c ≤ min(c_0, c_1, c_2) + s,  s = %d" % LEAD
+    rule = f"Update c + 1 begins when c ≤ min(c_0, c_1, c_2) + s,  s = {LEAD}"
     parts = [left(4, 22, rule, "title")]
     for k, each in enumerate(made):
         y = 44 + 42 * k
@@ -141,7 +141,7 @@ def bounded():
         now = slowest(made, begin)
         x = at((begin + end) / 2) + 10
         parts += [path(f"M{at(end):g} 36 V186", "bar", tip=False), text(x, 203, now)]
-        parts.append(text(x, 227, "up to %d" % (now + LEAD + 1)))
+        parts.append(text(x, 227, f"up to {now + LEAD + 1}"))
     notes = (
         "numbers: the updates of each worker; c_k: how many it has made",
         "red: worker 2 has made one more; the others may go on",
@@ -244,7 +244,7 @@ def compressed():
     keeps the others as e. In the second it adds e to lr·g, and sends entries that were left out
     before. Below, what a worker sends with {}, {} and {} workers: {}, {} and {} messages if they
     are added up in the ring, as PowerSGD's, and {}, {} and {} if they are gathered."""
-    names = ("p = lr·g + e", "c, sent: the %d largest" % K, "e = p − c, kept")
+    names = ("p = lr·g + e", f"c, sent: the {K} largest", "e = p − c, kept")
     parts = [text(128 + 180 * i, 22, name, "title") for i, name in enumerate(names)]
     rows = feedback()
     for number, (step, before, c, after) in enumerate(rows):

@@ -30,7 +30,7 @@ def pipeline(x, y):
     """Layers in two places, activations forward and gradients back."""
     parts = []
     for number, at in enumerate((x - 95, x + 95)):
-        words = "worker %d\nlayers %d–%d" % (number, 2 * number + 1, 2 * number + 2)
+        words = f"worker {number}\nlayers {2 * number + 1}–{2 * number + 2}"
         parts.append(box(at, y + 130, words, "ps", width=104, height=60))
     parts += [arrow(x - 41, y + 118, x + 41, y + 118), arrow(x + 41, y + 142, x - 41, y + 142)]
     parts += lines(x, y + 108, ("activations", "gradients"), step=52, draw=text)

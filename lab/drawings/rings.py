@@ -44,7 +44,7 @@ def horovod():
         parts.append(frame(x - 128, 10, 256, 150, f"host {host + 1}"))
         for local in range(2):
             rank, at = 2 * host + local, x - 62 + 124 * local
-            words = "rank %d\nlocal rank %d\nGPU %d" % (rank, local, local)
+            words = f"rank {rank}\nlocal rank {local}\nGPU {local}"
             parts.append(box(at, 88, words, "ps", 108, 92))
     for at in (145, 415):
         parts.append(arrow(at - 8, 66, at + 8, 66))
@@ -191,7 +191,7 @@ def ring():
     for k, place in enumerate(CENTRES):
         parts += cells(*place, counts, k)
     parts += messages(EDGES, disc)
-    cut = ("a gradient is cut", "in %d chunks, a to %s" % (N, "abcd"[N - 1]))
+    cut = ("a gradient is cut", f"in {N} chunks, a to {'abcd'[N - 1]}")
     steps = (
         f"{N - 1} + {N - 1} steps; in each",
         "every worker sends",

@@ -75,7 +75,7 @@ def cluster():
         parts.append(rect(328, y - 28, 256, 58, kind, 6))
         parts.append(left(338, y - 7, f"{job} {index}", "title"))
         parts.append(text(576, y - 7, f"listens at port {port}", "small end"))
-        parts.append(left(338, y + 18, '"task": "%s", %d' % (job, index), "code"))
+        parts.append(left(338, y + 18, f'"task": "{job}", {index}', "code"))
         parts.append(arrow(246, 174, 326, y))
     return parts
 

@@ -86,7 +86,7 @@ def trainer_pods():
         template = spec["template"]
         env = container_environment(template["spec"]["containers"][0], {}, fields)
         for index in range(count):
-            host = "%s-%s-0-%d.%s" % (name, part["name"], index, name)
+            host = f"{name}-{part['name']}-0-{index}.{name}"
             pods.append((host, template, {**env, "JOB_COMPLETION_INDEX": str(index)}))
     return pods
 

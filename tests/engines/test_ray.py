@@ -100,7 +100,7 @@ def test_no_cluster(tmp_path):
     """One line at once; Ray itself would try for many minutes."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
-        address = "127.0.0.1:%d" % held.getsockname()[1]
+        address = f"127.0.0.1:{held.getsockname()[1]}"
         command = [sys.executable, LAUNCH, "--address", address, HOGWILD]
         with Run(command, tmp_path / "run") as run:
             code, output = run.end(30)

@@ -388,7 +388,7 @@ def check_pulls(changes=()):
             over.set()
             thread.join()
         assert np.abs(numbers).max() > 5, f"only {np.abs(numbers).max():g} updates meanwhile"
-    assert torn == 0, "torn: %d of 100 pulls" % torn
+    assert torn == 0, f"torn: {torn} of 100 pulls"
 
 
 IN_HALVES = [

@@ -203,7 +203,7 @@ def check_places(layout, text=None, micro_batches=M, schedule="1f1b"):
                 found[name].add(op.place)
                 moved += op.type == "AssignSubVariableOp"
         if found != due or moved != len(due):
-            wrong.append("variables: %s, %d moved" % (found, moved))
+            wrong.append(f"variables: {found}, {moved} moved")
 
         # The order of the passes, and that each ends before the next; what a place stores.
         for k, done in passes(ran).items():
@@ -287,7 +287,7 @@ def test_the_servers_receive_as_many_bytes(layout):
         assert received <= size + 100, labels
         if received >= size:
             return
-    raise AssertionError("%d bytes instead of %d: %s" % (received, size, labels))
+    raise AssertionError(f"{received} bytes instead of {size}: {labels}")
 
 
 # A model of one's own: with a place for its convolution, and one for the layer after it.

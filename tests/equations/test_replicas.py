@@ -151,7 +151,7 @@ def test_a_worker_that_never_comes(as_tasks, tmp_path):
     script = tmp_path / COLLECTIVE.name
     script.write_text(with_limit(2))
     with socket.create_server(("", 0)) as s:
-        tasks = ["127.0.0.1:%d" % s.getsockname()[1], "127.0.0.1:9"]
+        tasks = [f"127.0.0.1:{s.getsockname()[1]}", "127.0.0.1:9"]
     config = {"cluster": {"worker": tasks}, "task": {"type": "worker", "index": 0}}
     ended = as_tasks.zygotes[0].run(script, [], tmp_path, TF_CONFIG=json.dumps(config))
     assert ended.returncode == 1, ended.stderr

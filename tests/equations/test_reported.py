@@ -85,7 +85,7 @@ def check_rows(example, changes, quick, folder):
     data = examples.load(script, examples.replaced(script, changes)).load_data("digits")
     rows = {row.tobytes() for row in data.x_train}
     shared = sum(row.tobytes() in rows for row in data.x_test)
-    assert shared == 0 and len(data.x_test) == 360, "rows: %d are in both" % shared
+    assert shared == 0 and len(data.x_test) == 360, f"rows: {shared} are in both"
 
 
 # Word vectors. In this text no word is frequent, so that none is dropped: the pairs are known.
@@ -114,7 +114,7 @@ def check_pairs(example, changes, quick, folder):
         words = [(data.vocabulary[a], data.vocabulary[b - offset]) for a, b in pairs]
         there = collections.Counter(words)
         if there != +expected:
-            wrong.append("%s: not %d pairs, or others" % (name, expected.total()))
+            wrong.append(f"{name}: not {expected.total()} pairs, or others")
     assert not wrong, "\n".join(wrong)
 
 
@@ -269,7 +269,7 @@ def check_the_version(example, changes, quick, folder):
     """
     found = against_another(example, changes)
     behind = found[:, 0] - np.arange(len(found)) - found[:, 1]
-    assert behind.max() <= 0, "pulled: %d updates behind the version" % behind.max()
+    assert behind.max() <= 0, f"pulled: {behind.max()} updates behind the version"
 
 
 GRADIENT = "    def gradient(w, number):\n"
@@ -283,7 +283,7 @@ def check_the_ticket(example, changes, quick, folder):
     slow = [(GRADIENT, GRADIENT + WAIT), *changes]
     found = against_another(example, slow, calls=4)[1:]
     counted, meanwhile = found[:, 2].sum(), found[:, 3].sum()
-    assert counted > 0.5 * meanwhile > 10, "staleness: %d of %d updates" % (counted, meanwhile)
+    assert counted > 0.5 * meanwhile > 10, f"staleness: {counted} of {meanwhile} updates"
 
 
 # The columns -------------------------------------------------------------------------------------

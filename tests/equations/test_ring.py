@@ -81,11 +81,11 @@ def check_all_reduce(n, size, text=None):
             wrong.append(f"bits: worker {k} has others than worker 0 or than the equation")
         parts = [4 * len(range(size)[chunk(size, n, c % n)]) for c in range(k, k + 3)]
         if (sent, received) != (8 * size - parts[1] - parts[2], 8 * size - parts[0] - parts[1]):
-            wrong.append("bytes: worker %d has sent %d, received %d" % (k, sent, received))
+            wrong.append(f"bytes: worker {k} has sent {sent}, received {received}")
         if not 0 <= apart <= 1:  # a left neighbour that leaves already counts as one
-            wrong.append("bytes: the kernel of worker %d has received %d more" % (k, apart))
+            wrong.append(f"bytes: the kernel of worker {k} has received {apart} more")
         if size % n == 0 and sent != 2 * (n - 1) * 4 * size // n:
-            wrong.append("bytes: worker %d has sent %d, not 2 (N - 1) / N S" % (k, sent))
+            wrong.append(f"bytes: worker {k} has sent {sent}, not 2 (N - 1) / N S")
     if sum(sent for _, sent, *_ in done) != 2 * (n - 1) * 4 * size:
         wrong.append("bytes: all together have not sent 2 (N - 1) S")
     assert not wrong, "\n".join(wrong)

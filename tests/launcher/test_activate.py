@@ -15,7 +15,7 @@ import support
 from lab import examples
 from packaging.requirements import Requirement
 
-BROKEN = "there-is-no-such-package==1.0 --hash=sha256:%s\n" % ("0" * 64)
+BROKEN = f"there-is-no-such-package==1.0 --hash=sha256:{'0' * 64}\n"
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_an_interrupted_set_up_is_made_anew(project):
             command(project, "true"),
             start_new_session=True,
             stderr=subprocess.DEVNULL,
-            env=environment(PIP_INDEX_URL="http://127.0.0.1:%d/" % silent.getsockname()[1]),
+            env=environment(PIP_INDEX_URL=f"http://127.0.0.1:{silent.getsockname()[1]}/"),
         )
         silent.settimeout(40)
         silent.accept()

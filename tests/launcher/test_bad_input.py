@@ -87,7 +87,7 @@ def port_in_use(folder):
 def port_of_a_ps_in_use(folder):
     """Listens at a port. Returns the socket, and the TF_CONFIG of a ps with it."""
     server = socket.create_server(("127.0.0.1", 0))
-    cluster = {"ps": ["127.0.0.1:%d" % server.getsockname()[1]], "worker": ["127.0.0.1:9"]}
+    cluster = {"ps": [f"127.0.0.1:{server.getsockname()[1]}"], "worker": ["127.0.0.1:9"]}
     return server, {"TF_CONFIG": config(cluster, "ps")}
 
 
@@ -116,7 +116,7 @@ client.begin(tf.constant(1, "int64"))
 def ps_that_begins(folder):
     """Returns what tells a ps at a free port to begin, as a chief does, and its TF_CONFIG."""
     with socket.create_server(("127.0.0.1", 0)) as s:
-        address = "127.0.0.1:%d" % s.getsockname()[1]
+        address = f"127.0.0.1:{s.getsockname()[1]}"
     tasks = {"ps": [address], "worker": ["127.0.0.1:9"]}
     chief = subprocess.Popen(
         [sys.executable, "-c", BEGIN, address],
@@ -196,7 +196,7 @@ def one_of_two(folder):
     (folder / PLACES.name).write_text(examples.replaced(PLACES, [(wait % 120, wait % 2)]))
     with socket.create_server(("", 0)) as s:
         # No other case, which may run at the same time, has a task at this port.
-        tasks = {"worker": ["127.0.0.1:%d" % s.getsockname()[1], "127.0.0.1:11"]}
+        tasks = {"worker": [f"127.0.0.1:{s.getsockname()[1]}", "127.0.0.1:11"]}
     return None, {"TF_CONFIG": config(tasks)}
 
 
@@ -559,7 +559,7 @@ def test_a_refused_checkpoint_loses_nothing(change, zygote, tmp_path):
     before = contents(tmp_path / "output")
     done = zygote.run(SINGLE.name, ["--steps", "6"], tmp_path)
     assert done.returncode == 1, done.stderr
-    words = "ValueError: %s has a checkpoint of another model" % (tmp_path / "output")
+    words = f"ValueError: {tmp_path / 'output'} has a checkpoint of another model"
     assert done.stderr.splitlines()[-1] == words, done.stderr
     assert "another model" in errors.explain(done.stderr)
     assert contents(tmp_path / "output") == before

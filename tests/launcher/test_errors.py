@@ -390,7 +390,7 @@ def test_a_finished_run_is_not_touched(tmp_path):
     (tmp_path / "run" / "result.json").write_text("{}")
     code, lines = run(tmp_path)
     assert code == 0 and len(lines) == 1, lines
-    assert lines[0].startswith("[tfrun] There is a finished run in %s" % (tmp_path / "run"))
+    assert lines[0].startswith(f"[tfrun] There is a finished run in {tmp_path / 'run'}")
     assert os.listdir(tmp_path / "run") == ["result.json"]
 
 

@@ -86,7 +86,7 @@ time.sleep(60 if index else 4)
 @pytest.mark.parametrize(
     "flags, words",
     [
-        (["--cpus", "worker=%d" % (len(CORES) + 1)], f"this machine has {len(CORES)}"),
+        (["--cpus", f"worker={len(CORES) + 1}"], f"this machine has {len(CORES)}"),
         (["--gpus", "worker=1"], "asks for 1 GPU (1 worker x 1), and this machine has 0"),
         (["--memory", "worker=1000T"], "asks for 1000 TiB of memory"),
         (["--cpus", "ps=1"], "--cpus names ps, and this run has none"),

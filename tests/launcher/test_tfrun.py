@@ -106,7 +106,7 @@ def test_horovodrun_starts_the_workers(tmp_path):
     code, lines = horovodrun(tmp_path, "")
     threads = max(1, len(os.sched_getaffinity(0)) // 2)
     assert code == 0 and "2 workers" in lines[0], lines
-    assert lines[1:] == ["[worker 0] threads %d --gloo -np 2 python a script.py" % threads]
+    assert lines[1:] == [f"[worker 0] threads {threads} --gloo -np 2 python a script.py"]
     log = (tmp_path / "run" / "horovodrun.log").read_text()
     assert log.startswith("[0]<stdout>:threads") and "oneDNN" in log
 

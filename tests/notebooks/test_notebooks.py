@@ -236,7 +236,7 @@ def test_run_sh_names_the_cell_that_failed(tmp_path):
     shutil.copy(notebooks.__file__, folder.parent / "lab")
     shutil.copy(notebooks.ROOT / "run.sh", folder)
     shutil.copy(notebooks.ROOT / "README.md", folder)
-    activate = 'export PATH="%s:$PATH"\n' % os.path.dirname(sys.executable)
+    activate = f'export PATH="{os.path.dirname(sys.executable)}:$PATH"\n'
     (folder.parent / "activate.sh").write_text(activate)
     for title, code in ("Bad", "n = 1\n1 / 0"), ("Good", "n = 1"):
         notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
@@ -263,7 +263,7 @@ def test_run_all_in_a_browser(tmp_path):
     folder = tmp_path / "a project" / "Basics-Tutorial"
     shutil.copytree(notebooks.ROOT, folder)
     shutil.copytree(support.ROOT / "docs" / "figures", folder.parent / "docs" / "figures")
-    activate = 'export PATH="%s:$PATH"\n' % os.path.dirname(sys.executable)
+    activate = f'export PATH="{os.path.dirname(sys.executable)}:$PATH"\n'
     (folder.parent / "activate.sh").write_text(activate)
     path = folder / "Graphs-and-Sessions.ipynb"
     empty = notebooks.made(path.with_suffix(".py"))

@@ -63,7 +63,7 @@ def plain_pods():
             template["spec"]["containers"][0], maps, {"metadata.namespace": "training"}
         )
         for index in range(spec["completions"]):
-            host = "%s-%d.%s" % (job["metadata"]["name"], index, template["spec"]["subdomain"])
+            host = f"{job['metadata']['name']}-{index}.{template['spec']['subdomain']}"
             pods.append((host, template, {**env, "JOB_COMPLETION_INDEX": str(index)}))
     return pods
 
