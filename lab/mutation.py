@@ -40,6 +40,7 @@ from lab import drivers, examples, planting, plants
 from lab.examples import ROOT, ToolError
 from rich.console import Console
 from rich.table import Table
+from tfrun.launch.task import end_with_parent
 
 FOLDER = ROOT / "tests" / "mutation"
 MOST_EQUIVALENT = 0.06  # of a sample
@@ -139,6 +140,7 @@ def warm() -> None:
 
 def run_session(copy: pathlib.Path, tests: list[str], planter: planting.Planter) -> int:
     """In a process of its own: runs pytest in a copy; returns its exit code."""
+    end_with_parent()
     os.setsid()
     os.chdir(copy)
     with open(f"{copy}.txt", "w") as file:

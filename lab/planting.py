@@ -26,6 +26,7 @@ from typing import Any
 import psutil
 import pytest
 from lab import plants
+from tfrun.launch.task import end_with_parent
 
 LIMIT = 4  # times the seconds of the same tests without a mistake, and MARGIN_SECONDS besides
 MARGIN_SECONDS = 20
@@ -284,6 +285,7 @@ class Planter:
         pid = os.fork()
         if not pid:
             self.is_fork = True
+            end_with_parent()
             os.setsid()
             session.items[:] = items
             session.records = os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(  # type: ignore

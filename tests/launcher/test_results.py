@@ -131,7 +131,7 @@ def test_a_script_that_changes_meanwhile(monkeypatch):
 
 
 def test_which_pictures_are_kept(tmp_path, monkeypatch):
-    """Catches: a picture of another launcher or that no page shows, and a trace that nobody drew."""
+    """Catches: a picture of another launcher, one that no page shows, a trace not drawn."""
     drawn = []
     monkeypatch.setattr(
         results.subprocess, "run", lambda command, check: drawn.append((command, check))
