@@ -8,7 +8,8 @@ import math
 
 import numpy as np
 import pytest
-from tfrun.simulate import cost, learn, plan
+from lab import learn
+from tfrun.simulate import cost, plan
 
 n, c, S, B, a = 8, 3.0, 1.4e9, 1e9, 0.01
 RING = 2 * 7 / 8 * 1.4 + 14 * 0.01  # 2.59 s
