@@ -24,6 +24,9 @@ def read(name):
         return file.read()
 
 
+SHUFFLE = False  # each worker takes every n-th window, from the whole text
+
+
 def load_data(name):
     """Returns windows of bytes [rows, CONTEXT], and the same windows one byte later."""
     text = np.frombuffer(read(name), np.uint8).astype("int32")

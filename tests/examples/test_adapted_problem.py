@@ -332,3 +332,25 @@ def test_an_error_names_the_file_and_its_line(adapted, tmp_path):
     last = raised.traceback[-1]
     assert str(last.path) == str(tmp_path / "mine.py")
     assert "1 / 0" in (tmp_path / "mine.py").read_text().splitlines()[last.lineno]
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_rows_are_shuffled_before_they_are_dealt(grouped, adapted):
+    """Catches a worker that has one of two classes, because the rows of the file alternate."""
+    several = "x, x_test = ({'a': part, 'b': part} for part in (x, x_test))" if grouped else ""
+    data = f"""number = np.arange(1000)
+    x, y = np.repeat(number[:, None], 3, 1).astype("float32"), (number % 2).astype("int32")
+    x_test, y_test = x[:50], y[:50]
+    {several}
+    return x, y, x_test, y_test"""
+    module, first = adapted(data)
+    numbers = first.x_train[:, 0]
+    assert sorted(numbers) == [*range(1000)] and (numbers % 2 == first.y_train).all()
+    own = first.own.x_train["a"] if grouped else first.own.x_train
+    assert (own[:, 0] == numbers).all() and (first.own.y_train == first.y_train).all()
+    assert (first.x_test[:, 0] == np.arange(50)).all()
+    for n in 2, 3, 4:
+        assert all(0.4 < first.y_train[k::n].mean() < 0.6 for k in range(n))
+    assert (module.load_data("own").x_train == first.x_train).all()  # in each task
+    module.own.SHUFFLE = False
+    assert (module.load_data("own").x_train[:, 0] == np.arange(1000)).all()

@@ -117,7 +117,25 @@ def load_data(name):
     workers = max(workers, int(os.environ.get("HOROVOD_SIZE", 1)))
     if len(data.x_train) < workers:
         raise ValueError(f"x_train has {len(data.x_train)} rows for {workers} workers: add rows")
-    return data
+    return shuffled(data) if getattr(own, "SHUFFLE", True) else data
+
+
+def shuffled(data):
+    """Returns the same Data with its rows for training in another order, the same in all tasks.
+
+    A worker takes every n-th row: of rows that alternate between two classes it would have one.
+    """
+    order = np.random.RandomState(0).permutation(len(data.x_train))
+    parts = {}
+    for where in "x_train", "y_train":
+        parts[where] = keras.tree.map_structure(lambda part: part[order], getattr(data.own, where))
+    rows = {
+        where: part if isinstance(part, np.ndarray) else getattr(data, where)[order]
+        for where, part in parts.items()
+    }
+    result = data._replace(**rows)
+    result.own = data.own._replace(**parts)
+    return result
 
 
 def arrays(part, where):
