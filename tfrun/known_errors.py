@@ -166,7 +166,7 @@ group(
         "If an RNN is stateful, the batch size of the input sequences must be the same as the "
         "batch size of the initial state.",
         "A stateful layer continues the rows of the batch before, but mini-batches are drawn at "
-        "random, and a test has another number of rows.",
+        "random.",
         "Make the layer without stateful=True, and put whole sequences into a row.",
     ),
     (
@@ -174,7 +174,7 @@ group(
         "InvalidArgumentError: an output has whole numbers above 16777216, and there are several "
         "outputs",
         "Several outputs travel as one matrix of float32, which would round them.",
-        "Return smaller numbers, such as the index of a class, or only what the loss needs.",
+        "Return only what the loss needs.",
     ),
     (
         r"that don't all match",
@@ -331,8 +331,8 @@ group(
         r"|(worker|chief) \d+ did not answer",
         "TimeoutError: no ps answered at 127.0.0.1:9 in 120 s",
         "That task did not start, has failed, or cannot be reached.",
-        "Look into its log, and at its address in TF_CONFIG and the firewall. For 127.0.0.1 "
-        "`ip link set lo up` starts a loopback that is down.",
+        "Look into its log, and at its address in TF_CONFIG and the firewall. "
+        "`ip link set lo up` starts the loopback.",
     ),
 )
 
