@@ -351,7 +351,7 @@ CASES = {
         FUNCTIONS, [], "checkpoint of another model", config(), checkpoint_of_sessions
     ),
     "checkpoint without flags.json": Case(
-        FUNCTIONS, [], "checkpoint of another model", config(), checkpoint_without_flags
+        FUNCTIONS, [], "flags.json'", config(), checkpoint_without_flags
     ),
     "a second chief of a ps with functions": Case(
         FUNCTIONS, [], "BlockingIOError", config(), another_chief

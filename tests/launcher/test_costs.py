@@ -221,5 +221,5 @@ def test_an_update_of_the_learners_by_hand():
     due = (math.log(1 + math.exp(-1)) + math.log(1 + math.exp(3))) / 2
     assert learn.loss(w, x, y) == pytest.approx(due)
     assert learn.loss(1000 * w, x, y) == pytest.approx(1500)  # without an overflow
-    order = learn.how_manieth(np.array([1, 0, 1, 1, 0]), 3)
+    order = learn.earlier_entries(np.array([1, 0, 1, 1, 0]), 3)
     assert order.tolist() == [0, 0, 1, 2, 1]
