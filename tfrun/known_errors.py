@@ -294,8 +294,8 @@ group(
     (
         r"No such file or directory: '.*flags\.json'|Couldn't find 'checkpoint' file",
         "FileNotFoundError: [Errno 2] No such file or directory: '/data/run/flags.json'",
-        "A ps does not share OUTPUT_DIR with the chief, or a folder has lost its flags.json.",
-        "Set OUTPUT_DIR of all tasks to one folder that all hosts share, or begin in a new one.",
+        "A ps does not share OUTPUT_DIR with the chief, or this file is gone.",
+        "Set OUTPUT_DIR of all tasks to one shared folder, or begin in a new one.",
     ),
     (
         r"no gradient of|No step was made in",
