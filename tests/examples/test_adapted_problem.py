@@ -215,7 +215,7 @@ REFUSED = {
     r"y_train\[1\] has NaN .*; a loss that masks gaps needs a number there": {
         "data": "y = (y, x * np.nan)"
     },
-    "the layer lstm is stateful, and mini-batches are drawn at random": {
+    "the layer lstm is stateful": {
         "data": "x = x[:, :, None]",
         "model": "lstm = keras.layers.LSTM(2, stateful=True, name='lstm')\n"
         "    return keras.Sequential([keras.Input(batch_shape=(32, 6, 1)), lstm])",
