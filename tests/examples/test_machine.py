@@ -1,6 +1,7 @@
 """What surrounds a script: names of run directories, file systems, its environment, its numbers."""
 
 import ast
+import collections
 import errno
 import fcntl
 import json
@@ -42,7 +43,8 @@ def metrics_of(script, directory, monkeypatch):
     monkeypatch.setenv("OUTPUT_DIR", str(directory))
     train = types.SimpleNamespace(latest_checkpoint=lambda _: None)
     known = {"tf": types.SimpleNamespace(train=train, __version__="0"), "np": np, "METRICS": {}}
-    known |= {"os": os, "json": json, "fcntl": fcntl, "__doc__": "A: b", "__file__": "a.py"}
+    known |= {"collections": collections, "os": os, "json": json, "fcntl": fcntl}
+    known |= {"__doc__": "A: b", "__file__": "a.py"}
     exec(regions.regions(script)["metrics"], known)
     flags = types.SimpleNamespace(steps=3)
     return known["Metrics"](("worker", 0), [("worker", 0)], [], flags)
