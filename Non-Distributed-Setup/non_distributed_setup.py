@@ -218,7 +218,7 @@ class Metrics:
 
     def push(self, push_time, pull_time, step, loss):
         """Writes a line for one update, the columns PUSH. Raises if the loss is not finite."""
-        row = f"{push_time:.6f},{pull_time:.6f},{step},1,{self.flags.batch_size},{loss:.6g},0,0,0"
+        row = f"{push_time:.6f},{pull_time:.6f},{step},1,{self.flags.batch_size},{loss:.16g},0,0,0"
         print(row + "," * len(TEST), file=self.file)
         if not np.isfinite(loss):
             raise FloatingPointError(f"loss is {loss} at update {step}")

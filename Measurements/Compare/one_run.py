@@ -109,7 +109,8 @@ class Watch:
             self.columns = header.strip().split(",")
         rows = []
         while (line := self.files[path].readline()).endswith("\n"):
-            rows.append(line.strip().split(","))
+            if not line.startswith("#"):
+                rows.append(line.strip().split(","))
         return rows
 
     def begin(self):
@@ -119,7 +120,8 @@ class Watch:
         if len(paths) < n:
             return
         for path in paths:
-            rows = [row.split(",") for row in path.read_text().splitlines()[1:]]
+            lines = path.read_text().splitlines()[1:]
+            rows = [line.split(",") for line in lines if not line.startswith("#")]
             pushes = [row for row in rows if row[4:5] > [""]]
             if len(pushes) < self.start.calls:
                 return
