@@ -5,6 +5,7 @@ Dropout's kind, and what is behind the point the mini-batch and the penalty. Its
 mini-batches the tested copy has seen, and whose.
 """
 
+import collections
 import functools
 import json
 import shutil
@@ -482,7 +483,7 @@ def test_so_many_tests_without_a_better_one_end_training(patience, tests, tmp_pa
     }.items():
         assert hasattr(script, name)
         monkeypatch.setattr(script, name, value)
-    rows = types.SimpleNamespace(x_test=np.zeros(1), y_test=np.zeros(1))
+    rows = collections.namedtuple("Rows", "x_test y_test")(np.zeros(1), np.zeros(1))
     flags = types.SimpleNamespace(steps=1000, early_stopping=patience)
     cluster = types.SimpleNamespace(folder=str(tmp_path), rank=None, workers=[], ps=[])
     best = script.judge(cluster, None, rows, flags)

@@ -134,9 +134,9 @@ ValueError: in user code:
     ),
     "TimeoutError: no ps answered in 120 s": "did not come back",
     "TimeoutError: no ps answered at 127.0.0.1:9 in 120 s": "its address in TF_CONFIG",
-    "FileNotFoundError: [Errno 2] No such file or directory: '/run/flags.json'": "do not share",
+    "FileNotFoundError: [Errno 2] No such file or directory: '/run/flags.json'": "does not share",
     "ValueError: Couldn't find 'checkpoint' file or checkpoints in given directory /data/run": (
-        "do not share"
+        "does not share"
     ),
     "InvalidArgumentError: assertion failed: [the ps has another age]": "again and again",
     """tensorflow.python.framework.errors_impl.DeadlineExceededError: Graph execution error:
