@@ -416,7 +416,9 @@ STEP_ALONE = """            session.run(tf.global_variables_initializer())
 """
 COUNT = "examples=local_steps * flags.batch_size"
 RESTORED = "    for v, value in zip(variables, values):\n"
-FIRST_PARTS = 'shape_and_slices=[s and f"{s.split()[0]} 0,{v.shape[0]}" for _, s, v in saved],\n'
+FIRST_PARTS = (
+    'shape_and_slices=[s and f"{s.split()[0]} 0,{v.shape[0]}" for _, s, v in saved], dtypes'
+)
 # (the check, its example, the comparison that fails): {the mistake: [(text, what replaces it)]}
 CORE_MISTAKES = {
     (check_rows, HOGWILD, "rows"): {
@@ -440,7 +442,7 @@ MISTAKES = {
                 ),
             )
         ],
-        "each ps restores the first part": [("shape_and_slices=slices,\n", FIRST_PARTS)],
+        "each ps restores the first part": [("shape_and_slices=slices, dtypes", FIRST_PARTS)],
     },
     (check_losses, HOGWILD, "losses"): {
         "a loss of something else": [("loss=loss", "loss=0.9 * loss")]
