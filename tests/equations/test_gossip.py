@@ -372,6 +372,7 @@ def test_a_mistake_in_leaving_is_caught(fails, changes):
         check_leaving(1, examples.replaced(SCRIPT, changes))
 
 
+@pytest.mark.long
 def test_a_neighbour_hangs_or_is_gone_and_comes_again(capfd):
     """An active worker goes on with the other one, and then with none."""
     # On a busy machine a worker that is closed would come again, had it timed out before.

@@ -58,6 +58,7 @@ def test_ten_local_steps_cost_a_tenth_of_the_bytes(tmp_path):
         assert 1 < wire / metrics < 1.15, f"the metrics are not what the wire says: {counted}"
 
 
+@pytest.mark.long
 def test_the_bytes_of_replicas(tmp_path):
     """Each byte crosses once between two workers; the sender and the receiver both count it."""
     script = examples.main_script("Collective-AllReduce")

@@ -35,6 +35,7 @@ def test_losses_before_and_after_a_port_are_the_same(tmp_path):
     assert before[1] == after[1] and float(after[1][0]) > 0.9
 
 
+@pytest.mark.long
 def test_two_workers_of_a_port_end_after_all_steps(tmp_path):
     """Catches a worker, or a ps, that waits for ever because another made the last step."""
     losses, accuracies = run("after", tmp_path, 2)
