@@ -718,7 +718,7 @@ class Ps:
             pending = [
                 self.ask(after or name, part, *piece, counts=shared) for part, *piece in others
             ]
-        replies += [reply.get_value() for reply in pending]
+        replies.extend(reply.get_value() for reply in pending)
         with tf.control_dependencies(sum(replies, [])):
             arrived = tf.timestamp()
         came = [[v for v in reply if v.dtype.is_floating] for reply in replies]
