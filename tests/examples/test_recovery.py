@@ -119,6 +119,30 @@ def test_a_task_that_is_killed_comes_back(example, ps, victim, tmp_path):
         assert max(made.count(step) for step in set(made)) <= most
 
 
+@pytest.mark.long
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(
+    "example, flags", [("HogWild", []), ("Collective-AllReduce", ["--step-timeout", "5"])]
+)
+def test_a_machine_that_stands_still_goes_on(example, flags, tmp_path):
+    """All processes are stopped for longer than a call may last, as a container is paused.
+
+    Catches a limit on waiting, of ours or of TensorFlow, that ends a run in which nothing is wrong.
+    """
+    directory, launcher = tmp_path / "run", support.ROOT / example / "run.sh"
+    process = begin(directory, 4000, launcher, flags, REQUIRED_WAIT_SECONDS="8")
+    support.wait_until(lambda: checkpoint(directory) >= 300, 60, "a checkpoint")
+    processes = support.processes_of(directory)
+    processes += [support.program_of(process) for process in processes]
+    for one in processes:
+        one.suspend()
+    time.sleep(20)
+    for one in processes:
+        one.resume()
+    _, output = check_the_end(process, directory, 4000)
+    assert "after the standstill; it starts again" in output
+
+
 FURTHER = sorted((support.ROOT / "Further-Algorithms").glob("*/run.sh"))
 
 

@@ -21,6 +21,8 @@ from tfrun.runs import metrics_csv, progress, registry, run_directory, same_data
 
 GRACE = 3  # seconds between asking a task to end and killing it
 PS_GRACE = 40  # seconds that a ps may go on after the last worker: it waits 30 for late ones itself
+STANDSTILL = 5  # seconds that tfrun does not run although it should: the whole machine stood still
+AFTER_STANDSTILL = 60  # seconds in which a task may fail because of a standstill
 
 
 @dataclasses.dataclass
@@ -58,6 +60,7 @@ class Run:
     interrupted = False  # by a signal, the time-out, or the end of our reader
     wrong_flag = False  # before any task has trained
     data_differ = False  # between two tasks
+    went_on_at = float("-inf")  # after the last standstill, by time.monotonic()
 
     def __init__(self, spec: LaunchSpec):
         self.spec = spec
@@ -133,6 +136,8 @@ class Run:
         starts = [task.start_at for task in self.tasks if task.start_at is not None]
         until = min([deadline, time.monotonic() + 1, *starts])
         events = self.selector.select(max(0.0, until - time.monotonic()))
+        if time.monotonic() > until + STANDSTILL:
+            self.excuse_failures(time.monotonic() - until)
         if any(key.data is None for key, _ in events):
             self.take_signals()
         ended = [task for task in self.tasks if task.has_just_ended()]
@@ -140,6 +145,16 @@ class Run:
             if task in ended or any(key.data is task for key, _ in events):
                 self.take_output(task, task in ended)
         return ended
+
+    def excuse_failures(self, seconds: float):
+        """Lets each task fail once without a restart less, after all stood still for so long.
+
+        A container was paused, or a virtual machine: the time limits in tasks ran meanwhile.
+        """
+        self.went_on_at = time.monotonic()
+        self.say(f"this machine stood still for {seconds:.0f} s, and goes on")
+        for task in self.unfinished():
+            task.may_fail = True
 
     def take_signals(self):
         """Does what the signals ask for that have come since the last call."""
@@ -192,10 +207,16 @@ class Run:
         has_trained = metrics_csv.count_rows(self.spec.directory) != self.rows_before
         # It was wrong from the start.
         self.wrong_flag = task.found_a_wrong_flag() and not has_trained
-        if task.starts <= self.spec.restarts and not self.wrong_flag:
-            wait = min(30, 2 ** (task.starts - 1))
+        if task.may_fail and time.monotonic() < self.went_on_at + AFTER_STANDSTILL:
+            task.may_fail, task.free_starts = False, task.free_starts + 1
+            task.start_at = time.monotonic() + 1
+            self.say(f"{how} after the standstill; it starts again")
+            return False
+        starts = task.starts - task.free_starts
+        if starts <= self.spec.restarts and not self.wrong_flag:
+            wait = min(30, 2 ** (starts - 1))
             task.start_at = time.monotonic() + wait
-            restart = f"restart {task.starts} of {self.spec.restarts}"
+            restart = f"restart {starts} of {self.spec.restarts}"
             self.say(f"{how}; it starts again in {wait} s ({restart})")
             return False
         can_go = task.job in ("worker", "evaluator") and task.name != self.chief

@@ -31,6 +31,8 @@ class Task:
         self.identity: dict | None = None
         self.exit_code: int | None = None  # of the last process; None while it runs
         self.starts = 0
+        self.free_starts = 0  # of these, which --restarts does not count
+        self.may_fail = False  # once, because the machine stood still
         # When it is to start, by time.monotonic(); None if it is not.
         self.start_at: float | None = 0.0
         self.was_stopped = False  # by tfrun
