@@ -208,6 +208,7 @@ LOST = (  # the errors of a call to a ps that has ended, or begins anew
     tf.errors.AbortedError,
     tf.errors.CancelledError,
 )
+NOT_SERVED = "is not registered"  # the error of a call before the ps listens anew has this
 
 
 def check_address(address):
@@ -228,11 +229,11 @@ def check_address(address):
 
 def listen(address, functions):
     """Serves tf.functions by their names. The port is closed when what is returned is deleted."""
-    server = rpc.Server.create("grpc", address)
+    listener = rpc.Server.create("grpc", address)
     for name, function in functions.items():
-        server.register(name, function)
-    server.start()
-    return server
+        listener.register(name, function)
+    listener.start()
+    return listener
 
 
 def connect(address, seconds):
@@ -295,14 +296,14 @@ class Clock:
         self.part, self.steps = part, steps
         self.is_first, self.is_last = part.index == 0, part.slice.startswith(f"{part.end} ")
         self.variable = tf.Variable(0, dtype=tf.int64) if self.is_first else None
-        # Of a call, while it is traced. ranks: whose gradients the first part chose, if it does.
+        # From the header of the call that is being traced. ranks: whose gradients make this step.
         self.worker = self.ticket = self.version = self.ranks = None
 
     def read(self):
         """Returns how many updates there were."""
         return self.variable.read_value() if self.is_first else self.version
 
-    def queue(self):
+    def new_queue(self):
         """Returns a new queue of counts, for calls that wait; a ps ends a wait by END_OF_WAIT."""
         self.queues.append(tf.queue.FIFOQueue(-1, tf.int64, [[]]))
         return self.queues[-1]
@@ -318,7 +319,7 @@ class Clock:
         return tf.raw_ops.ResourceCountUpTo(resource=handle, limit=self.steps, T=tf.int64)
 
 
-def answering(function, signature, age, size=None, clock=None):
+def checked_function(function, signature, age, size=None, clock=None):
     """Returns a tf.function that takes a header, and then what function() takes.
 
     A header is [age, rank of the worker, ticket, version, ...]: what follows the rank is what the
@@ -355,13 +356,13 @@ def serve_part(part, server, age, flags):
     common = {"get": (v.read_value, []), "set": (set_values, [tf.TensorSpec([None], part.dtype)])}
     for name, (function, signature) in common.items():
         name = f"{name}_{part.vector}_{part.index}"
-        functions[name] = answering(function, signature, age, size)
+        functions[name] = checked_function(function, signature, age, size)
     if part.vector == "w":
         clock = Clock(part, flags.steps)
         answers, beside = server(v, clock, flags)
         for name, function in answers.items():
             signature = function.__annotations__.values()
-            function = answering(function, signature, age, size, clock)
+            function = checked_function(function, signature, age, size, clock)
             functions[f"{name}_{part.index}"] = function
         saved |= beside
         if clock.is_first:
@@ -371,7 +372,7 @@ def serve_part(part, server, age, flags):
     ]
 
 
-def functions_for_all(age, next_age, sizes, ranks):
+def control_functions(age, next_age, sizes, ranks):
     """Returns {name: function} of what no part has for itself. ranks: {what: those who report}."""
 
     def lost(of_age):
@@ -417,7 +418,7 @@ def functions_of_parts(cluster, server, age, sizes, flags):
         with tf.control_dependencies([write(path, values)]):
             return tf.identity(path)
 
-    return functions | {"save": answering(save, [COUNT], age)}
+    return functions | {"save": checked_function(save, [COUNT], age)}
 
 
 def end_waits(calls):
@@ -440,7 +441,7 @@ def serve(cluster, server, flags):
     ranks["joined"] = set(range(len(cluster.workers)))
     while True:
         sizes = read_sizes(cluster.folder) if age != 0 else None
-        functions = functions_for_all(age, next_age, sizes, ranks)
+        functions = control_functions(age, next_age, sizes, ranks)
         if sizes:
             functions |= functions_of_parts(cluster, server, age, sizes, flags)
         listening = listen(address, functions)
@@ -475,7 +476,7 @@ def write(path, saved):
 
 
 def restore(folder, saved):
-    """Gives variables their values in the last checkpoint; the first one has the model alone."""
+    """Gives variables their values in the last checkpoint; the chief's first has no others yet."""
     saved_names = {name for name, _ in tf.train.list_variables(folder)}
     checkpoint = tf.train.latest_checkpoint(folder)
     if checkpoint.endswith("model.ckpt-0"):
@@ -528,7 +529,7 @@ Reply = collections.namedtuple(
 Pending = collections.namedtuple("Pending", "get_value")
 
 
-def cut(argument, parts):
+def split_among_parts(argument, parts):
     """Returns what each part gets: its numbers of a vector, its item of a list, or a scalar."""
     if isinstance(argument, list):
         return argument
@@ -548,7 +549,7 @@ class Ps:
         self.parts = {}
         for part in layout(sizes, len(cluster.ps)):
             self.parts.setdefault(part.vector, []).append(part)
-        # A client knows the functions that its ps has now: these know functions_for_all().
+        # A client knows only what its ps serves at that time: here, control_functions().
         self.controls = [connect(address, REQUIRED_WAIT_SECONDS) for address in cluster.ps]
         self.clients = []
 
@@ -559,39 +560,39 @@ class Ps:
         """Calls the function of each part of w, and returns a Reply.
 
         The first part answers first: its error ends the run before another part has moved, and its
-        counts are told to the others. Behind the counts a part may return its part of w, and what
-        is its own: `more` has lists of that. Where one decides for all parts, the others have two
-        functions instead: `before` takes the arguments, and `after`, behind the first, none.
+        counts are told to the others. After the counts, a part may return its part of w, and more
+        vectors: these are in `more`, a list for each. Where the first part decides for all, the
+        others get the arguments by a call of `before`, and the decision by a call of `after`.
         """
         parts = self.parts["w"]
-        sent = [cut(argument, parts) for argument in arguments]
+        sent = [split_among_parts(argument, parts) for argument in arguments]
         with tf.control_dependencies(sum(sent, [])):
             ready = tf.timestamp()
         with tf.control_dependencies([ready]):
             first, *others = zip(parts, *sent, strict=True)
-            pending = [self.ask(before, *piece) for piece in others if before]
+            pending = [self.call_one(before, *piece) for piece in others if before]
             others = [piece[:1] if before else piece for piece in others]
         with tf.control_dependencies(sum([reply.get_value() for reply in pending], [])):
-            replies = [self.ask(name, *first).get_value()]
+            replies = [self.call_one(name, *first).get_value()]
         counts = [tf.ensure_shape(v, []) for v in replies[0] if v.dtype == tf.int64]
         shared = counts[0], counts[-1], *[v for v in replies[0] if v.dtype == tf.int32]
         with tf.control_dependencies(counts):
             pending = [
-                self.ask(after or name, part, *piece, counts=shared) for part, *piece in others
+                self.call_one(after or name, part, *piece, counts=shared) for part, *piece in others
             ]
         replies.extend(reply.get_value() for reply in pending)
         with tf.control_dependencies(sum(replies, [])):
             arrived = tf.timestamp()
-        came = [[v for v in reply if v.dtype.is_floating] for reply in replies]
-        crossed = [v for v in sum(sent + came, []) if v.shape.rank != 0]
-        size = tf.add_n([tf.size(v, tf.int64) * v.dtype.size for v in crossed])
-        w, *more = [list(pieces) for pieces in zip(*came)] or [None]
+        returned = [[v for v in reply if v.dtype.is_floating] for reply in replies]
+        transferred = [v for v in sum(sent + returned, []) if v.shape.rank != 0]
+        size = tf.add_n([tf.size(v, tf.int64) * v.dtype.size for v in transferred])
+        w, *more = [list(pieces) for pieces in zip(*returned)] or [None]
         if w:
             w = tf.ensure_shape(tf.concat(w, 0), [parts[-1].end])
         return Reply(w, counts[-1], counts[0], ready, arrived, size, more)
 
-    def ask(self, name, part, *arguments, counts=(0, 0)):
-        """Calls the function of a part; what is returned has get_value() -> a list."""
+    def call_one(self, name, part, *arguments, counts=(0, 0)):
+        """Calls the function of one part; what is returned has get_value() -> a list."""
         function = getattr(self.clients[part.ps], f"{name}_{part.index}")
         pending = function(self.header(*counts), *arguments)
 
@@ -602,7 +603,7 @@ class Ps:
         return Pending(get_value)
 
     def header(self, ticket=0, version=0, ranks=()):
-        """Returns what answering() wants first in a message."""
+        """Returns what checked_function() wants first in a message."""
         counts = tf.stack([self.age, *[tf.cast(n, tf.int64) for n in (self.rank, ticket, version)]])
         return tf.concat([counts, tf.cast(ranks, tf.int64)], 0)
 
@@ -635,7 +636,7 @@ class Ps:
             for client in self.controls:
                 client.begin(now).get_value()
 
-        def have_one():
+        def have_same_age():
             try:
                 age, *others = set(self.ages())
             except LOST:  # a ps begins just now
@@ -643,7 +644,7 @@ class Ps:
             self.age.assign(age)
             return age and not others
 
-        wait_until(have_one, REQUIRED_WAIT_SECONDS, "the chief made no model")
+        wait_until(have_same_age, REQUIRED_WAIT_SECONDS, "the chief made no model")
         if not self.clients:
             self.clients = [connect(address, self.seconds) for address in self.cluster.ps]
 
@@ -652,11 +653,11 @@ class Ps:
         for name, values in vectors.items():
             for part in self.parts.get(name, []):
                 piece = tf.constant(values[part.begin : part.end])
-                self.ask(f"set_{name}", part, piece).get_value()
+                self.call_one(f"set_{name}", part, piece).get_value()
 
     def get_values(self, name):
         """Returns the values of a vector."""
-        pieces = [self.ask(f"get_{name}", part).get_value()[0] for part in self.parts[name]]
+        pieces = [self.call_one(f"get_{name}", part).get_value()[0] for part in self.parts[name]]
         return np.concatenate(pieces)
 
     def report(self, what, rank=-1, ps=0):
@@ -666,11 +667,8 @@ class Ps:
     def save_first(self, values):
         """Makes the first checkpoint, without any ps. values: {vector: values}."""
         path = f"{self.cluster.folder}/model.ckpt-0_temp/all"
-        saved = [
-            (name, part.slice, values[name][part.begin : part.end])
-            for name, parts in self.parts.items()
-            for part in parts
-        ]
+        parts = layout(self.sizes, len(self.cluster.ps))
+        saved = [(p.vector, p.slice, values[p.vector][p.begin : p.end]) for p in parts]
         write(path, [*saved, ("global_step", "", np.int64(0))])
         merge(self.cluster.folder, 0, [path])
 
@@ -712,7 +710,7 @@ def gradients(model, x, y, flags, rank):
 def evaluation(model, x, y, ps=None):
     """Returns a function of w: [loss, each of METRICS], means over the rows (x, y).
 
-    ps: for a model that asks it for more than w.
+    ps: not needed here; Sparse-Embeddings asks it for rows of its table.
     """
 
     @tf.function(autograph=False)
@@ -825,7 +823,8 @@ class Metrics:
 
     def test(self, began, step, *means):
         """Writes and prints a test at `step` that began at that time: the columns TEST."""
-        print(f"{time.time():.6f},{began:.6f},{step},,,,,,", *means, sep=",", file=self.file)
+        row = [f"{time.time():.6f}", f"{began:.6f}", step, *[""] * (len(Push._fields) - 3), *means]
+        print(*row, sep=",", file=self.file)
         self.step = step
         words = [f"  {name} {mean:.4g}" for name, mean in zip(TEST, means)]
         print(f"update {step} of {self.flags.steps}", *words, flush=True)
@@ -833,13 +832,14 @@ class Metrics:
 
 # region: train
 MORE_FLAGS += [("updates-per-call", 10, "updates in one call; take 1 where one takes seconds")]
-LOSSES = 5  # after so many without an update between them, an error is no loss of a ps
+LOSSES = 5  # a worker gives up when it loses a ps more often than this between two updates
 
 
-def train(cluster, model, data, update, flags, seconds=REQUIRED_WAIT_SECONDS):
+def train(cluster, model, data, update, flags, seconds=REQUIRED_WAIT_SECONDS, backups=0):
     """Updates w until all updates are made; the chief also tests and saves it.
 
     seconds: how long a ps may take for its answer, such as the time of a step of all workers.
+    backups: workers that no step waits for.
     update.begin(w), if there is such a function, is what a worker has as w_k at first. From then on
     it keeps what update() returns; otherwise it takes w as it is on the ps.
     """
@@ -882,7 +882,7 @@ def train(cluster, model, data, update, flags, seconds=REQUIRED_WAIT_SECONDS):
             w = pulled[2] if pulled else begin(w)
         return pull_time, version, w
 
-    def take_state():
+    def load_model_state():
         for i, v in enumerate(model.non_trainable_variables):
             value = np.reshape(ps.get_values(f"state_{i}"), v.shape)
             # The seeds differ, so that no two workers drop the same units.
@@ -894,17 +894,16 @@ def train(cluster, model, data, update, flags, seconds=REQUIRED_WAIT_SECONDS):
         metrics.test(began, int(version), *map(float, evaluate(w)))
         ps.save(metrics.step)
 
-    def go_on(is_first):
+    def train_until_done(is_first):
         ps.join(first_values)
-        take_state()
+        load_model_state()
         with contextlib.suppress(tf.errors.OutOfRangeError):  # every update is taken
             pulled = None
             if is_first:  # one update: it traces the graph, before the common start
                 pulled = updates(np.int32(flags.updates_per_call - 1), *pull_anew())
             ps.report("start", k)
             if is_first:  # those that a step does not wait for may come later
-                missing = getattr(flags, "backup_workers", 0)
-                wait_until(lambda: ps.report("start") <= missing, OPTIONAL_WAIT_SECONDS)
+                wait_until(lambda: ps.report("start") <= backups, OPTIONAL_WAIT_SECONDS)
             pulled = pull_anew(pulled)
             saved = int(pulled[1])  # after a loss it is less than this worker's last update
             while pulled[1] < flags.steps:
@@ -922,13 +921,13 @@ def train(cluster, model, data, update, flags, seconds=REQUIRED_WAIT_SECONDS):
     losses, lost_at = 0, None
     while True:
         try:
-            go_on(is_first=lost_at is None)
+            train_until_done(is_first=lost_at is None)
             print("done, the output is in", cluster.folder)
             return
         except tf.errors.OpError as error:
             losses = losses + 1 if lost_at == metrics.step else 1
             lost_at = metrics.step
-            begins_anew = OTHER_AGE in error.message or "is not registered" in error.message
+            begins_anew = OTHER_AGE in error.message or NOT_SERVED in error.message
             if losses > LOSSES or not (isinstance(error, LOST) or begins_anew):
                 raise
             print("a ps was lost: training goes on from the last checkpoint", flush=True)

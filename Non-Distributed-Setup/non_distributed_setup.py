@@ -152,7 +152,7 @@ def gradients(model, x, y, flags, rank):
 def evaluation(model, x, y, ps=None):
     """Returns a function of w: [loss, each of METRICS], means over the rows (x, y).
 
-    ps: for a model that asks it for more than w.
+    ps: not needed here; Sparse-Embeddings asks it for rows of its table.
     """
 
     @tf.function(autograph=False)

@@ -48,7 +48,7 @@ def algorithm(w, step, gradient, buckets, flags):
     """
     version = step.read_value()
     w_k = w.read_value()
-    loss, g = gradient(w_k, version, buckets.through)  # it may send parts before all are there
+    loss, g = gradient(w_k, version, buckets.watch)  # it may send parts before all are there
 
     # Ring: the gradient goes around. All workers get the same sum, to the last bit, so their
     # copies of w stay the same.
@@ -470,7 +470,7 @@ class Buckets:
         self.missing, self.sums = collections.Counter(self.bucket_of), []
         self.left = sorted(self.missing)  # the buckets that are not on their way
 
-    def through(self, i, v):
+    def watch(self, i, v):
         """Returns v, variable i of the model. The backward pass then calls add(i, its gradient)."""
         if self.count == 1:
             return v
@@ -479,7 +479,7 @@ class Buckets:
         def same(v):
             def back(d):
                 d = tf.convert_to_tensor(d)
-                # stateful=False for the same reason; nobody would run it, if d did not come of it.
+                # stateful=False for the same reason. TensorFlow runs it because d is its result.
                 same_d = tf.numpy_function(self.add, [i, d], d.dtype, stateful=False)
                 return tf.ensure_shape(same_d, d.shape)
 
@@ -496,10 +496,10 @@ class Buckets:
                 bucket = self.left.pop()
                 mine = [k for k, other in enumerate(self.bucket_of) if other == bucket]
                 part = self.x[self.ends[mine[0]] : self.ends[mine[-1] + 1]]
-                self.sums.append(self.pool.submit(self.around, part))
+                self.sums.append(self.pool.submit(self.all_reduce, part))
         return d
 
-    def around(self, part):
+    def all_reduce(self, part):
         """Sums a part over all workers; returns the bytes that this worker has moved for it."""
         before = self.ring.sent + self.ring.received
         all_reduce(part, self.ring)
@@ -509,7 +509,7 @@ class Buckets:
         """Returns the sum of a vector over all workers, and the bytes moved for it."""
         if not self.sums:  # no part came before the whole
             self.x[:] = vector
-            moved = self.around(self.x)
+            moved = self.all_reduce(self.x)
         elif self.left:
             raise ValueError("a variable has no gradient: --buckets must be 1")
         else:
@@ -537,13 +537,13 @@ def gradients(model, state, x, y, flags, rank):
     """Returns gradient(w, number) -> (the loss on a mini-batch of the rows x, y at w, g).
 
     The rows of a mini-batch depend on (seed, rank, number) and on nothing else, so that a
-    mini-batch can be drawn again elsewhere. through(i, v): variable i of the model passes it.
+    mini-batch can be drawn again elsewhere. watch(i, v): returns v, variable i of the model.
     """
 
-    def gradient(w, number, through=lambda i, v: v):
+    def gradient(w, number, watch=lambda i, v: v):
         key = [flags.seed * 65536 + rank, number]  # of int64, as the number is
         rows = tf.random.stateless_uniform([flags.batch_size], key, 0, x.shape[0], tf.int32)
-        values = [through(i, v) for i, v in enumerate(unpack(model, w))]
+        values = [watch(i, v) for i, v in enumerate(unpack(model, w))]
         outputs, after, penalties = model.stateless_call(
             values, state, tf.gather(x, rows), training=True, return_losses=True
         )

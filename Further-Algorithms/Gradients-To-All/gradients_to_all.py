@@ -238,6 +238,7 @@ LOST = (  # the errors of a call to a ps that has ended, or begins anew
     tf.errors.AbortedError,
     tf.errors.CancelledError,
 )
+NOT_SERVED = "is not registered"  # the error of a call before the ps listens anew has this
 
 
 def check_address(address):
@@ -258,11 +259,11 @@ def check_address(address):
 
 def listen(address, functions):
     """Serves tf.functions by their names. The port is closed when what is returned is deleted."""
-    server = rpc.Server.create("grpc", address)
+    listener = rpc.Server.create("grpc", address)
     for name, function in functions.items():
-        server.register(name, function)
-    server.start()
-    return server
+        listener.register(name, function)
+    listener.start()
+    return listener
 
 
 def connect(address, seconds):
@@ -592,13 +593,13 @@ def gradients(model, state, x, y, flags, rank):
     """Returns gradient(w, number) -> (the loss on a mini-batch of the rows x, y at w, g).
 
     The rows of a mini-batch depend on (seed, rank, number) and on nothing else, so that a
-    mini-batch can be drawn again elsewhere. through(i, v): variable i of the model passes it.
+    mini-batch can be drawn again elsewhere. watch(i, v): returns v, variable i of the model.
     """
 
-    def gradient(w, number, through=lambda i, v: v):
+    def gradient(w, number, watch=lambda i, v: v):
         key = [flags.seed * 65536 + rank, number]  # of int64, as the number is
         rows = tf.random.stateless_uniform([flags.batch_size], key, 0, x.shape[0], tf.int32)
-        values = [through(i, v) for i, v in enumerate(unpack(model, w))]
+        values = [watch(i, v) for i, v in enumerate(unpack(model, w))]
         outputs, after, penalties = model.stateless_call(
             values, state, tf.gather(x, rows), training=True, return_losses=True
         )

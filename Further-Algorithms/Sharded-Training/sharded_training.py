@@ -576,13 +576,13 @@ def gradients(model, state, x, y, flags, rank):
     """Returns gradient(w, number) -> (the loss on a mini-batch of the rows x, y at w, g).
 
     The rows of a mini-batch depend on (seed, rank, number) and on nothing else, so that a
-    mini-batch can be drawn again elsewhere. through(i, v): variable i of the model passes it.
+    mini-batch can be drawn again elsewhere. watch(i, v): returns v, variable i of the model.
     """
 
-    def gradient(w, number, through=lambda i, v: v):
+    def gradient(w, number, watch=lambda i, v: v):
         key = [flags.seed * 65536 + rank, number]  # of int64, as the number is
         rows = tf.random.stateless_uniform([flags.batch_size], key, 0, x.shape[0], tf.int32)
-        values = [through(i, v) for i, v in enumerate(unpack(model, w))]
+        values = [watch(i, v) for i, v in enumerate(unpack(model, w))]
         outputs, after, penalties = model.stateless_call(
             values, state, tf.gather(x, rows), training=True, return_losses=True
         )

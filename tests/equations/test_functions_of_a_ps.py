@@ -79,12 +79,12 @@ def test_the_first_part_counts_for_all_when_a_worker_is_late():
         tf, worker = workers.tf, workers.workers[0]
         first, second = worker.ps.parts["w"]
         move = [tf.ones([part.end - part.begin]) for part in (first, second)]
-        ticket, version, _ = worker.ps.ask("push", first, move[0]).get_value()
+        ticket, version, _ = worker.ps.call_one("push", first, move[0]).get_value()
         before = workers.servers.vector("w")
         others = [workers.workers[1].push()[1:] for _ in range(3)]
         between = workers.servers.vector("w")
         counted = ticket, version
-        told = worker.ps.ask("push", second, move[1], counts=counted).get_value()
+        told = worker.ps.call_one("push", second, move[1], counts=counted).get_value()
         moved = between - workers.servers.vector("w")
         counts = [int(count) for count in told[:2]]
         assert int(ticket) == 0 and others == [(1, 0), (2, 0), (3, 0)], f"steps: {others}"
@@ -464,7 +464,9 @@ def check_places(folder, changes=()):
 
     def places(workers):
         last = workers.workers[0].ps.parts["w"][-1]
-        return [worker.ps.ask("place", last).get_value()[0].numpy().tolist() for worker in workers]
+        return [
+            worker.ps.call_one("place", last).get_value()[0].numpy().tolist() for worker in workers
+        ]
 
     with in_process.Workers(FILES, 2, command_line({}), data, text) as first:
         for k in 0, 1, 1:
@@ -503,7 +505,11 @@ def test_places_that_get_lost_are_caught(changes, tmp_path):
     [
         ("DOWNPOUR", [('{"h": h}', "{}")]),
         ("Further-Algorithms/Async-Local-SGD", [(', "velocity": u', "")]),
-        ("Further-Algorithms/Async-Local-SGD", [('"buffer": b, ', "")]),
+        pytest.param(
+            "Further-Algorithms/Async-Local-SGD",
+            [('"buffer": b, ', "")],
+            marks=pytest.mark.long,
+        ),
         ("Further-Algorithms/DiLoCo", [('{"velocity": u}', "{}")]),
         ("HogWild", [('saved["global_step"] = clock.variable', "pass")]),
     ],
@@ -584,7 +590,7 @@ def test_the_text_of_an_error_says_which_ps_and_which_function():
         ps.age.assign(9)
         (part,) = [part for part in ps.parts["w"] if part.ps == 1]
         size = part.end - part.begin
-        push = tf.function(lambda: ps.ask("push", part, tf.ones([size])).get_value())
+        push = tf.function(lambda: ps.call_one("push", part, tf.ones([size])).get_value())
         with pytest.raises(tf.errors.InvalidArgumentError, match="ps-1.push") as error:
             push()
         assert workers.script.OTHER_AGE in error.value.message
@@ -727,9 +733,11 @@ def test_a_row_says_what_crossed_and_who_waited(script):
 # (the comparison that fails,): {the mistake: [(text, what replaces it)]}
 ROWS = {
     ("bytes",): {
-        "those pulled": [("in sum(sent + came, [])", "in sum(came, [])")],
+        "those pulled": [("in sum(sent + returned, [])", "in sum(returned, [])")],
         "8 bytes a number": [("tf.size(v, tf.int64) * v.dtype.size", "tf.size(v, tf.int64) * 8")],
-        "those of the first ps": [("for v in crossed]", "for v in crossed[:: len(parts)]]")],
+        "those of the first ps": [
+            ("for v in transferred]", "for v in transferred[:: len(parts)]]")
+        ],
     },
     ("wait_seconds",): {
         "it begins at the pull": [("reply.arrived - reply.ready", "reply.arrived - pull_time")],

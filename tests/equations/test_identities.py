@@ -61,6 +61,7 @@ def noisy_bowl(tf, w, number):
     return tf.reduce_sum(0.5 * tf.square(w[0]) + noise * w[0])
 
 
+@pytest.mark.long
 def test_the_gradients_of_a_window_differ():
     """From 0 at lr 0.1 they are -100 * 0.9^j: the sums of T differ by just these."""
     script, sums = examples.main_script("DOWNPOUR-Easy"), [0.0]
@@ -94,7 +95,7 @@ def in_a_ring(path, n, rounds, random=None, text=None, **flags):
         ("DOWNPOUR-Easy", 3, False, False),
         ("DOWNPOUR-Easy", 8, False, True),
         pytest.param("DOWNPOUR-Easy", 20, True, True, marks=pytest.mark.nightly),
-        ("ADAG", 8, False, False),
+        pytest.param("ADAG", 8, False, False, marks=pytest.mark.long),
         pytest.param("ADAG", 20, False, False, marks=pytest.mark.long),
         pytest.param("ADAG", 20, True, False, marks=pytest.mark.nightly),
     ],
@@ -177,7 +178,7 @@ def test_a_force_that_is_a_gradient_late_diverges_where_the_papers_order_does_no
 @pytest.mark.parametrize(
     "speeds, expected",
     [
-        ([1, 1], np.log(2)),
+        pytest.param([1, 1], np.log(2), marks=pytest.mark.long),
         pytest.param([1] * 4, np.log(4) / 3, marks=pytest.mark.long),
         ([1, 3], 0.761),
     ],
@@ -307,11 +308,11 @@ def delay_between_parts(changes=()):
         version, _ = one.pull()
         first, second = one.ps.parts["w"]
         a = one.tf.ones([1])
-        ticket, after, _ = one.ps.ask("push", first, version, a).get_value()
+        ticket, after, _ = one.ps.call_one("push", first, version, a).get_value()
         for _ in range(3):
             other.push()
         before = group.values()["parameters"]
-        one.ps.ask("push", second, version, a, counts=(ticket, after)).get_value()
+        one.ps.call_one("push", second, version, a, counts=(ticket, after)).get_value()
         moved = group.values()["parameters"] - before
     assert np.allclose(moved, [0, -1], atol=1e-6), f"moved: {moved}, not the second part by 1"
 
@@ -477,9 +478,9 @@ def nth_on_two_parts(changes=()):
         one, other = group
         first, second = one.ps.parts["w"]
         d = one.tf.ones([1])
-        counts = one.ps.ask("push", first, d).get_value()[:2]
+        counts = one.ps.call_one("push", first, d).get_value()[:2]
         other.push()
-        one.ps.ask("push", second, d, counts=counts).get_value()
+        one.ps.call_one("push", second, d, counts=counts).get_value()
         found = group.values()
     # On the second part the late push waits in the buffer for the next N-th one.
     for name, due in {"velocity": [1, 0.5], "buffer": [0, 1]}.items():

@@ -122,7 +122,7 @@ def test_a_run_is_the_equation(tmp_path):
     compare(tmp_path)
 
 
-@pytest.mark.parametrize("script, fails, changes", equations.mistakes([SCRIPT], core=1))
+@pytest.mark.parametrize("script, fails, changes", equations.mistakes([SCRIPT], core=0))
 def test_a_mistake_is_caught(script, fails, changes, tmp_path):
     with support.caught(fails):
         compare(tmp_path, changes)

@@ -197,6 +197,7 @@ def begin_again(quick, folder, directory, layers):
     return quick.zygotes[0].run(script.name, [], folder, **env).stderr.splitlines()[-1]
 
 
+@pytest.mark.long
 def test_a_checkpoint_of_another_model_is_refused(quick, tmp_path):
     """Two layers of equal size in another order, and flags.json of before it had the variables."""
     layers, flags = ["one", "two"], ["--steps", "5"]

@@ -246,7 +246,7 @@ def check_threads(changes=()):
     x = np.arange(sum(sizes), dtype=np.float32)
     pieces, sent = np.split(x, np.cumsum(sizes)[:-1]), []
     buckets = script.Buckets(None, sizes, 3)
-    buckets.around = lambda part: sent.append(part.copy())
+    buckets.all_reduce = lambda part: sent.append(part.copy())
     buckets.x[:], buckets.missing = np.nan, Slow(buckets.missing)
     with concurrent.futures.ThreadPoolExecutor(len(sizes)) as pool:
         list(pool.map(buckets.add, range(len(sizes)), pieces))

@@ -90,7 +90,7 @@ class Alone(references.Synchronous):
         return [loss]
 
 
-@pytest.mark.parametrize("T", [1, 5])
+@pytest.mark.parametrize("T", [1, pytest.param(5, marks=pytest.mark.long)])
 def test_local_sgd_of_one_worker_is_plain_sgd(T):
     compare(LOCAL, n=1, reference=Alone, flags={"local_steps": T})
 
@@ -176,6 +176,7 @@ def late_and_warm(text=None):
     late(text, warmup_steps=5)
 
 
+@pytest.mark.long
 def test_a_warm_up_with_a_backup_worker():
     late_and_warm()
 
@@ -230,7 +231,16 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("script, fails, changes", equations.mistakes(SCRIPTS, core=1))
+CORE = [SYNC, SAGN]  # of their mistakes the tier core has some
+
+
+@pytest.mark.parametrize(
+    "script, fails, changes",
+    [
+        *equations.mistakes(CORE, core=1),
+        *equations.mistakes([script for script in SCRIPTS if script not in CORE], core=0),
+    ],
+)
 def test_a_mistake_is_caught(script, fails, changes):
     """On three workers."""
     text = examples.replaced(script, changes)

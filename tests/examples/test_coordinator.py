@@ -90,6 +90,7 @@ def test_the_update_is_the_equation(train):
     check_the_equation(train()[0])
 
 
+@pytest.mark.long
 def test_a_variable_is_split_over_both_ps(train):
     """The update is the same; the checkpoint has the whole variable."""
     directory, output = train(ps=2)
@@ -204,6 +205,7 @@ def check_the_shards(directory):
 STILL = ["--learning-rate", "1e-30", "--steps", 120]
 
 
+@pytest.mark.long
 def test_each_worker_has_its_own_rows(train):
     check_the_shards(train(*STILL, workers=2)[0])
 

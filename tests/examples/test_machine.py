@@ -226,6 +226,7 @@ for name, (text, tf) in forms.items():
 """
 
 
+@pytest.mark.long
 def test_w_and_the_rows_are_finite():
     """Each form of evaluation, and what makes variables of rows. Catches one without its check.
 

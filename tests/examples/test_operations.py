@@ -88,9 +88,8 @@ def pipeline(records):
     return script.load_data(str(records)), order
 
 
-@pytest.mark.parametrize(
-    "workers", [pytest.param(1, marks=pytest.mark.long), pytest.param(2, marks=pytest.mark.long), 3]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("workers", [1, 2, 3])
 def test_over_an_epoch_every_example_comes_once(workers, pipeline, records):
     data, order = pipeline
     from sklearn.datasets import load_digits
@@ -247,6 +246,7 @@ def stopped(records, tmp_path_factory):
     return directory
 
 
+@pytest.mark.long
 def test_a_file_ends_training_early(stopped):
     """The last checkpoint holds exactly the updates of which the workers have written a line."""
     last = int((stopped / "stop").read_text())

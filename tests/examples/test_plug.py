@@ -370,6 +370,7 @@ def test_a_text_of_ones_own(quick, tmp_path):
     assert summary.summarize(RunData.read(tmp_path / "run"))["test_accuracy"] > 0.8, output
 
 
+@pytest.mark.long
 def test_an_npz_file_sets_the_sizes(tmp_path):
     """One's own data needs no code: three classes of five features."""
     random = np.random.RandomState(0)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import psutil
+import pytest
 import support
 from lab import examples
 
@@ -106,6 +107,7 @@ def send_garbage(address):
             pass
 
 
+@pytest.mark.long
 def test_what_a_stranger_can_do(tmp_path):
     """Nothing by mistakes: they take no number of an update, and the run ends as it should.
 

@@ -67,6 +67,7 @@ def test_bad_use_of_run_sh(tmp_path):
         assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.long
 def test_what_cannot_write(tmp_path):
     """One line."""
     (tmp_path / "empty").mkdir()

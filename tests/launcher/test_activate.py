@@ -55,6 +55,7 @@ def activate(root, then="python -c 'import sys; print(sys.prefix)'", **env):
 WHERE = "import lab; print(lab.__path__[0])"
 
 
+@pytest.mark.long
 def test_first_use_second_use_and_a_new_lock(project):
     """Catches, too: another clone's modules before our own; ours not found after a move."""
     (project / "lab" / "__init__.py").touch()
@@ -300,6 +301,7 @@ def test_pages_activate_before_they_need_python():
     assert set(done.stdout.split()) == {f"{name}/" for name in named}
 
 
+@pytest.mark.long
 def test_an_active_environment(project):
     """Used as it is when it has what the lock file asks for, and left alone when it has not."""
     env = {"VIRTUAL_ENV": sys.prefix, "PATH": f"{sys.prefix}/bin:/usr/bin:/bin"}

@@ -570,7 +570,8 @@ def test_a_refused_checkpoint_loses_nothing(change, zygote, tmp_path):
         assert [row["global_step"] for row in support.pushes(tmp_path / "output")] == [*range(1, 7)]
 
 
-@pytest.mark.parametrize("name", ["mnist", pytest.param("fashion_mnist", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["mnist", "fashion_mnist"])
 def test_data_sets_without_a_network(name, tmp_path):
     command = ["unshare", "--user", "--net", sys.executable, SINGLE, "--dataset", name]
     env = support.environment(tmp_path / "output", KERAS_HOME=str(tmp_path / "keras"))

@@ -208,7 +208,8 @@ made_run.metrics(out, "worker-0", made_run.push(1, 1), made_run.test(2, 1, rate,
 """
 
 
-@pytest.mark.parametrize("parallel", [pytest.param(1, marks=pytest.mark.long), 2])
+@pytest.mark.long
+@pytest.mark.parametrize("parallel", [1, 2])
 def test_a_grid(tmp_path, parallel):
     """A run for each combination; one that fails does not stop the others; a table at the end."""
     text = """
