@@ -22,7 +22,7 @@
 # - decide whether `tf.distribute` is the right choice in 2026.
 #
 # **Before it:** [Ring-AllReduce](Ring-AllReduce.ipynb), [Stale-Gradients](Stale-Gradients.ipynb).
-# **Time:** 45 minutes.
+# **Time:** 50 minutes.
 #
 # **[Notation](GLOSSARY.md#notation):** $k$ of $n$ counts replicas, in `shard` workers.
 
@@ -543,7 +543,8 @@ assert all(column["own_loop"] == "learns" for column in table.values())
 # %% [markdown]
 # - **outside_scope**: a variable made without the scope. Under Mirrored both replicas add to it; under
 #   MultiWorker each process has its own, and they drift apart without a warning.
-# - **keras_fit**: on the *TensorFlow* backend, Keras 3's `fit` works within one process only.
+# - **keras_fit**: on the *TensorFlow* backend, Keras 3's `fit` works within one process only. For several GPUs in
+#   one machine it is [all you need](../Multiple-GPUs-Single-Machine/).
 #
 # On TensorFlow, Keras 3 supports MirroredStrategy and TPUStrategy. The others work with your own loop, and
 # are kept rather than developed. There is no ZeRO.
@@ -595,8 +596,8 @@ assert all(column["own_loop"] == "learns" for column in table.values())
 #
 # </details>
 #
-# For a new project on many machines choose JAX or PyTorch; the loops above are for models that run on
-# TensorFlow today.
+# A new project on many machines that is free to choose takes JAX or PyTorch. For one in TensorFlow, begin with
+# [Collective-AllReduce](../Collective-AllReduce/), which is the loop of MultiWorker above.
 
 # %% [markdown]
 # ## Exercises

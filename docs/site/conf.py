@@ -121,7 +121,9 @@ def adapt(app, name, source):
         play = " · ".join(
             f"[{p.replace('-', ' ').capitalize()}](play/{p}.md)" for p in render.SCRIPTS
         )
-        source[0] = re.sub(r"(?m)^\*\*Site:\*\*.*$", f"**Play:** {play}", source[0])
+        site = "`bash\ndocs/build.sh` builds an interactive site."  # which the reader has open
+        assert site in source[0], "README.md no longer says how the site is built"
+        source[0] = source[0].replace(site, f"\n\n**Play:** {play}")
         source[0] += contents()
     if name == "Basics-Tutorial/index":
         found = re.findall(r"\(([\w-]+)\.ipynb\)", source[0])

@@ -114,7 +114,7 @@ def sortable(app, document):
     """Lets a click sort the wide tables of a measurement's page, such as those of Compare."""
     if document.settings.env.docname.startswith("Measurements/"):
         for group in document.findall(nodes.tgroup):
-            if group["cols"] >= 5:
+            if group["cols"] >= 4:
                 group.parent["classes"].append("sortable")
 
 

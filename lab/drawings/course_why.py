@@ -205,8 +205,8 @@ QUESTIONS = (  # a question, and the two lines of the answer if it is yes
 
 @figure("choose.svg", 616, 66 + 70 * len(QUESTIONS))
 def choose():
-    """Decision chart. {} Otherwise T steps between two messages, each tuned: DOWNPOUR-Easy, ADAG,
-    AEASGD; if all stay, Local-SGD, at 100 Mbit/s sooner than ADAG."""
+    """Decision chart. {} Otherwise one process is sooner; if impossible, many steps between two
+    messages: Local-SGD if all stay, else ADAG."""
     parts = []
     for number, (question, *folders) in enumerate(QUESTIONS):
         y = 30 + 70 * number
@@ -223,8 +223,8 @@ def choose():
     y = 30 + 70 * len(QUESTIONS)
     parts += [
         rect(4, y - 22, 608, 50, "ps", 6),
-        text(308, y - 1, "T steps between two messages, each tuned: DOWNPOUR-Easy, ADAG, AEASGD;"),
-        text(308, y + 19, "if all stay, Local-SGD, at 100 Mbit/s sooner than ADAG"),
+        text(308, y - 1, "one process is sooner; if impossible, many steps between two messages:"),
+        text(308, y + 19, "Local-SGD if all stay, else ADAG"),
     ]
     answers = [f"{question} If yes: {' '.join(folders)}." for question, *folders in QUESTIONS]
     return parts, [" ".join(answers).replace("- ", "-")]
