@@ -220,7 +220,7 @@ def check_learning(folder=STATIC):
             w[k] = w[j] = (w[k] + w[j]) / 2
             w[k] -= step
             read[k] = w[k]
-            W.append(w.mean(0))
+            W.append(w[0].copy())
         return trace.push, W
 
     free, backup = schemes.asynchronous(times), schemes.synchronous(times, n - 1)

@@ -36,12 +36,11 @@
     for (let i = 0, o = k * D; i < D; i++)
       v[i] -= scale * (CURVE[o + i] * (from[at + i] - PLACE[o + i]) + shaken[i] * table[(p + i) & 65535]);
   }
-  function average(all, read, own, k, j, w, n) {
+  function average(all, read, own, k, j) {
     for (let i = 0; i < D; i++) {
       const middle = (all[k + i] + all[j + i]) / 2;
       all[j + i] = middle;
       read[k + i] = all[k + i] = middle + own[i];
-      w[i] += own[i] / n;
     }
   }
 
@@ -89,7 +88,7 @@
         const p = (pick() * 65536) | 0, spread = (rate * noise) / Math.sqrt(t.needed);
         for (let i = 0; i < D; i++) w[i] -= spread * root[i] * table[(p + i) & 65535];
       };
-    } else if (t.pairs) { // AD-PSGD: w_k, w_j <- their mean; w_k <- w_k - rate * g(what w_k was); the loss is that of the mean
+    } else if (t.pairs) { // AD-PSGD: w_k, w_j <- their mean; w_k <- w_k - rate * g(what w_k was); the loss is that of worker 0, as in the example
       const all = new Float64Array(n * D);
       for (let k = 0; k < n; k++) all.set(w, k * D);
       const read = Float64Array.from(all);
@@ -97,7 +96,8 @@
         const k = t.worker[e] * D, j = t.partner[e] * D;
         own.fill(0);
         step(own, t.worker[e], rate, read, k);
-        average(all, read, own, k, j, w, n);
+        average(all, read, own, k, j);
+        if (k === 0 || j === 0) w.set(all.subarray(0, D));
       };
     } else { // each push moves w by what its worker's copy has moved
       const copies = new Float64Array(n * D), head = new Int32Array(t.length + 1).fill(-1), next = new Int32Array(t.length);
@@ -139,7 +139,7 @@
     if (name === "gossip") {
       const draws = Array.from({ length: n }, (_, k) => S.stream(c.seed + 99, k));
       return S.gossip(times, n, new Int32Array(times.length).map(
-        (_, i) => (n < 2 ? 0 : (i % n + 1 + Math.floor(draws[i % n]() * (n - 1))) % n)), ps);
+        (_, i) => ((i % n) + (draws[i % n]() < 0.5 ? 1 : n - 1)) % n), ps);
     }
     const ahead = name === "bounded" ? c.s : Infinity;
     return once(key + [ps, ahead], () => S.queued(times, n, { pull: ps, push: ps, s: ahead }));

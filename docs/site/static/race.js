@@ -18,7 +18,7 @@
     bounded: () => "Fast workers go ahead, but not so far that their gradients are too old.",
     async: () => "Nobody waits; that its gradients are old costs less than waiting would.",
     dynsgd: () => "Nobody waits, and the later a push, the smaller its step.",
-    gossip: () => "Nobody waits for all: each averages with one other at a time.",
+    gossip: () => "Nobody waits for all: each averages with one neighbour on a ring. The loss is one worker's.",
     local: () => `One exchange for ${state.T} gradients, so messages and chance count less.`,
     alocal: () => `One message for ${state.T} gradients, and nobody waits.`,
   };
