@@ -239,7 +239,7 @@ def code_lines(path):
 
 
 def code_lines_of(text, tree):
-    """Returns the same of a text, which has this syntax tree."""
+    """Returns {number of a line: its code} of a text, which has this syntax tree."""
     words: set[int] = set()
     for node in ast.walk(tree):
         if isinstance(node, (ast.Module, ast.FunctionDef, ast.ClassDef)):
@@ -274,7 +274,7 @@ def example_digest(path):
 
 @functools.cache
 def digest_of_text(text):
-    """Returns the same of a script's text; a page asks for it many times."""
+    """Returns the example_digest() of a script's text; a page asks for it many times."""
     plumbing: set[int] = set()  # numbers of lines
     tree = ast.parse(text)
     for node in tree.body:

@@ -19,7 +19,7 @@ import sys
 from lab import examples, reading_order, readmes, regions
 from lab.examples import ROOT, ToolError, shown
 
-TODO = "@@TODO@@"
+TODO = "@@TODO@@"  # what the author has to write; readmes.NOT_MEASURED: what to measure
 EQUATIONS = ROOT / "tests" / "equations"
 
 TEMPLATES = ROOT / "lab" / "templates"

@@ -47,7 +47,7 @@ def digest(path):
 
 
 def code_digest(paths):
-    """Returns the same of what these Python files do, which words do not change."""
+    """Returns such a digest of what these Python files do, which words do not change."""
     lines = [examples.code_lines(path).values() for path in paths]
     return examples.digest_of_lines(itertools.chain(*lines))
 
@@ -69,7 +69,7 @@ def today():
 
 
 def noted():
-    """Returns the same from the notes."""
+    """Returns {path of a picture: (digest of the picture, digest of its code)} from the notes."""
     marks = {}
     for line in examples.read(NOTES).splitlines():
         if line.count(" ") < 2:

@@ -4,9 +4,9 @@
     python lab/readmes.py --fix    write them
 
 Such a part stands between <!-- generated: NAME --> and <!-- end -->; NAME is a function in PARTS.
-docs/reading-order.txt has the examples in their order, docs/papers.txt the papers. Numbers are
-shown only on the page of the example that they were measured on, and only while its script is the
-one that was measured.
+docs/reading-order.txt has the examples in their order, docs/papers.txt the papers. A page shows
+numbers only of its own example, and only while its script is the one that was measured, or the one
+before it that examples.MEASURED_BEFORE names; the page says so then.
 Of the glossary only the links are generated: its words stand on the page.
 """
 
@@ -499,7 +499,7 @@ def flag_rows(folder):
     return rows
 
 
-TO_DO = "@@MEASURE@@"  # by lab/results.py; a test fails while this is on a page
+NOT_MEASURED = "@@MEASURE@@"  # lab/results.py has to; a test fails while this is on a page
 # What a page reports of its runs: a name in results.json, words, and how many of its unit.
 REPORTED = {
     "test_accuracy": ("test accuracy {}% ({} to {})", "%.1f", 100),
@@ -603,7 +603,7 @@ def result(folder, launcher):
     """One line: the median and range of the runs that lab/results.py has made."""
     found = measured_runs(folder, launcher)
     if not found:
-        return TO_DO
+        return NOT_MEASURED
     runs, parts = found["runs"], []
     for run in runs:
         run["rate"] = run["updates"] / run["training_seconds"]
@@ -634,7 +634,7 @@ def output(folder, launcher):
         line = "..." if USUAL.search(line) else line
         if lines[-1:] != ["..."] or line != "...":
             lines.append(line)
-    return "```\n{}\n```".format("\n".join(lines)) if found else TO_DO
+    return "```\n{}\n```".format("\n".join(lines)) if found else NOT_MEASURED
 
 
 def excerpt(folder, launcher):
@@ -651,7 +651,7 @@ def written(_, __):
     """What the GPT of Your-Model has written, and the run that trained it."""
     path = YOUR_MODEL / "results.json"
     if not path.exists():
-        return TO_DO
+        return NOT_MEASURED
     found = read_json(path)
     for name, digest in found["digests"].items():
         if example_digest(ROOT / name) != digest:

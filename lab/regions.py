@@ -68,7 +68,7 @@ def split(text):
 
 
 def split_file(path):
-    """Returns the same of a script's file. Raises ToolError."""
+    """Returns the parts of a script's file, as split() does. Raises ToolError."""
     try:
         return split(read(path))
     except ValueError as error:

@@ -88,7 +88,7 @@ def in_a_graph(module, data, tested=False):
 
 
 def by_keras(own, data, model):
-    """Returns the same of the user's own functions and data, by Keras alone."""
+    """Returns the loss, gradient and metrics of the user's functions and data, by Keras alone."""
     model = getattr(model, "own", model)
     with tf.GradientTape() as tape:
         outputs = model(data.x_train, training=False)

@@ -1,4 +1,4 @@
-"""tfrun stands in floors: no circle of imports, no module that is too long."""
+"""tfrun stands in floors: no circle of imports, and no module imports from a floor above it."""
 
 import ast
 import functools

@@ -61,7 +61,9 @@ def test_a_new_example_has_no_numbers(few_examples):
     assert code == 0, output
     page = (root / NEW / "README.md").read_text()
     assert re.findall(r"(?m)^## (.+)$", page) == list(readmes.SECTIONS)
-    assert readmes.TO_DO in page and new_example.TODO in page and "Previous: [HogWild]" in page
+    assert (
+        readmes.NOT_MEASURED in page and new_example.TODO in page and "Previous: [HogWild]" in page
+    )
     script = (root / SCRIPT).read_text()
     assert (
         script.startswith('"""Delay-Compensation: ') and "# Delay-Compensation: subtract" in script
