@@ -6,34 +6,33 @@ import os
 import sys
 
 from tfrun.arguments import fail
+from tfrun.commands import COMMANDS, LAUNCH
 from tfrun.launch import quiet
-
-COMMANDS = ("summary", "curves", "explain", "trace", "plan", "run")
-WATCHING = ("status", "monitor", "logs", "kill", "tensorboard")  # Ctrl-C ends them with 0
-WITH_TENSORFLOW = ("evaluate", "export")  # each in a process of its own
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command in `arguments`, by default the program's; returns its exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
     name = arguments[0] if arguments else ""
+    command = COMMANDS.get(name, LAUNCH)
+    if command is not LAUNCH:
+        arguments = arguments[1:]
     sys.stdout = sys.stdout or open(os.devnull, "w")  # it was closed by the caller, as by >&-
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # what the terminal cannot show
-    if name in WITH_TENSORFLOW and not importlib.util.find_spec("tensorflow"):
-        return fail(f"tfrun {name} needs TensorFlow 2.21: pip install 'tensorflow==2.21.*'", 1)
-    if name in WITH_TENSORFLOW:
-        return quiet.run_module(f"tfrun.commands.{name}", *arguments[1:])
-    known = name in COMMANDS + WATCHING
+    if command.needs_tensorflow:
+        if not importlib.util.find_spec("tensorflow"):
+            return fail(f"tfrun {name} needs TensorFlow 2.21: pip install 'tensorflow==2.21.*'", 1)
+        return quiet.run_module(f"tfrun.commands.{command.module}", *arguments)
     try:
         # This one only: what the others import would slow a launch down.
-        own = {"run": "job"}.get(name, name) if known else "start"
-        code = importlib.import_module(f"tfrun.commands.{own}").command(arguments[known:])
-        if name in WATCHING:
+        module = importlib.import_module(f"tfrun.commands.{command.module}")
+        code = module.command(arguments)
+        if command.is_watching:
             sys.stdout.flush()
         return code
     except (KeyboardInterrupt, BrokenPipeError) as error:
-        if name not in WATCHING:
+        if not command.is_watching:
             raise
         if isinstance(error, BrokenPipeError):  # whoever read the output has gone
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

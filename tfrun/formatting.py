@@ -9,23 +9,23 @@ def finite(value):
     return float(value) if math.isfinite(value) else None
 
 
-def value(name, number):
+def value_text(name, number):
     """Returns a number of the tests as text, of an accuracy as a percentage."""
     if number is None:
         return "unknown"
     return f"{number:.1%}" if name.endswith("accuracy") else f"{number:.4g}"
 
 
-def test(name, number):
+def test_text(name, number):
     """Returns a column of the tests and its value as text: "test accuracy 98.3%"."""
-    return f"{name.replace('_', ' ')} {value(name, number)}"
+    return f"{name.replace('_', ' ')} {value_text(name, number)}"
 
 
-def tests(result):
+def tests_text(result):
     """Returns the tests in a result as text; the loss only where there is no other metric."""
     names = [name for name in result if name.startswith("test_")]
     others = [name for name in names if name != "test_loss"]
-    return ", ".join(test(name, result[name]) for name in others or names)
+    return ", ".join(test_text(name, result[name]) for name in others or names)
 
 
 def file_name(task):
@@ -33,7 +33,7 @@ def file_name(task):
     return task.replace(" ", "-")
 
 
-def size(n_bytes):
+def size_text(n_bytes):
     """Returns a number of bytes as text: 512 MiB, 1.5 GiB; empty for None."""
     if n_bytes is None:
         return ""
@@ -43,7 +43,7 @@ def size(n_bytes):
     return f"{amount:.0f} {name}" if amount >= 100 else f"{amount:.3g} {name}"
 
 
-def age(seconds):
+def age_text(seconds):
     """Returns a length of time as text: 45 s, 12 min, 3 h, 5 days."""
     for unit, length, least in (("days", 86400, 2), ("h", 3600, 1.5), ("min", 60, 1.5)):
         if seconds >= least * length:
@@ -51,14 +51,14 @@ def age(seconds):
     return f"{max(0, seconds):.0f} s"
 
 
-def number(value, form="%.3g"):
+def number_text(value, form="%.3g"):
     """Returns a number as text, empty for None."""
     return "" if value is None else form % value
 
 
-def rate(value):
+def rate_text(value):
     """Returns a rate as text: 12.3, or 1,234; empty for None."""
-    return f"{value:,.0f}" if value and value >= 100 else number(value)
+    return f"{value:,.0f}" if value and value >= 100 else number_text(value)
 
 
 def plural(count, noun):
@@ -66,7 +66,7 @@ def plural(count, noun):
     return f"{count:,d} {noun}{'s' * (count != 1)}"
 
 
-def run(example, result):
+def run_text(example, result):
     """Returns two lines about a run: its cluster; its updates, their data and time."""
     cluster = [example]
     if result["ps"]:

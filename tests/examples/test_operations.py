@@ -268,7 +268,7 @@ def test_tfrun_evaluate_agrees(stopped, tmp_path):
     """`tfrun evaluate` finds the same loss and accuracy of the last checkpoint."""
     copy = tmp_path / "copy"
     shutil.copytree(stopped, copy, ignore=shutil.ignore_patterns("metrics-evaluator-0.csv"))
-    assert evaluate.main([str(copy)]) == 0
+    assert evaluate.command([str(copy)]) == 0
     both = [RunData.read(path).rows("tests", evaluate.TASK)[-1] for path in (stopped, copy)]
     for column in ("global_step", "test_loss", "test_accuracy"):
         assert both[0][column] == pytest.approx(both[1][column], abs=1e-5), column

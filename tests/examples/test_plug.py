@@ -275,7 +275,7 @@ def test_an_export_that_cannot_be(trained, tmp_path, capsys):
         ([directory, "--script", words], "has no make_model()"),
         ([older], "has a checkpoint of an older version of its script"),
     ]:
-        code = export.main([str(argument) for argument in arguments])
+        code = export.command([str(argument) for argument in arguments])
         output = capsys.readouterr()
         lines = (output.out + output.err).splitlines()
         assert code == 1 and len(lines) == 1 and expected in lines[0], lines

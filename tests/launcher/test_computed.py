@@ -758,7 +758,7 @@ def failing(tmp_path, monkeypatch):
         fake.screen, fake.chief = supervisor.Screen(), chief
         fake.data_lines = supervisor.same_data.DataLines(tmp_path, is_live=True)
         fake.rows_before, fake.outputs = 0, {each: supervisor.TaskOutput(fake.screen)}
-        return fake.stops_the_run(each), each.start_at and each.start_at - 1000
+        return fake.handle_failure(each), each.start_at and each.start_at - 1000
 
     return decide
 

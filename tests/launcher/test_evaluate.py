@@ -97,7 +97,7 @@ def test_it_equals_the_test_of_the_chief(real, tmp_path):
     """
     copy = tmp_path / "copy"
     shutil.copytree(real[0], copy, ignore=shutil.ignore_patterns("metrics-evaluator-0.csv"))
-    assert evaluate.main([str(copy)]) == 0
+    assert evaluate.command([str(copy)]) == 0
     mine, due = evaluations_of(copy)[-1], evaluations_of(copy, "worker-0")[-1]
     assert mine["global_step"] == due["global_step"] == 4000
     for name in "test_loss", "test_accuracy":
@@ -192,7 +192,7 @@ def test_the_values_are_those_of_the_checkpoint(known, form):
     """Catches a vector that is cut in another order, and a state that is left out."""
     known.flags()
     due = known.save(20, form)
-    assert evaluate.main([str(known.directory)]) == 0
+    assert evaluate.command([str(known.directory)]) == 0
     (test,) = evaluations_of(known.directory)
     assert [test["test_loss"], test["test_accuracy"]] == pytest.approx(due, rel=1e-5)
 
@@ -230,19 +230,21 @@ def test_follow(known):
     assert [*tests] == steps_tested(known.directory) == [10, 20, 30]
     assert tests == pytest.approx({step: loss for step, (loss, _) in due.items()}, rel=1e-5)
     # A run that goes on has the flags.json of before at first: --steps says more.
-    assert evaluate.main([*map(str, command[2:4])]) == 0
-    assert evaluate.main([str(known.directory), "--follow", "--steps", "40", "--timeout", "1"]) == 1
+    assert evaluate.command([*map(str, command[2:4])]) == 0
+    assert (
+        evaluate.command([str(known.directory), "--follow", "--steps", "40", "--timeout", "1"]) == 1
+    )
 
 
 def test_waits_are_bounded(known, capsys):
     """And a run without a checkpoint is told in one line."""
     arguments = [str(known.directory), "--follow", "--timeout", "1"]
-    assert evaluate.main(arguments) == 1
+    assert evaluate.command(arguments) == 1
     assert "no new flags.json came in 1 s" in capsys.readouterr().err
     known.flags()
-    assert evaluate.main(arguments) == 1
+    assert evaluate.command(arguments) == 1
     assert "no new checkpoint came in 1 s" in capsys.readouterr().err
-    assert evaluate.main(arguments[:1]) == 1
+    assert evaluate.command(arguments[:1]) == 1
     assert capsys.readouterr().err.startswith("tfrun: there is no checkpoint in ")
 
 
@@ -258,10 +260,10 @@ def test_another_model_is_refused(known, capsys):
         error = capsys.readouterr().err
         assert "has a checkpoint of another model" in error and len(error.splitlines()) == 1
     known.flags(variables=None)
-    assert export.main([str(known.directory)]) == 1
+    assert export.command([str(known.directory)]) == 1
     assert "has a checkpoint of an older version" in capsys.readouterr().err
     known.flags()
-    assert export.main([str(known.directory)]) == 0  # automatic names are those of a new process
+    assert export.command([str(known.directory)]) == 0  # automatic names are those of a new process
     assert (known.directory / "model.keras").exists()
 
 
@@ -282,7 +284,7 @@ def test_data_that_are_not_there_any_more(error, known, capsys):
 def test_a_script_without_a_model_from_keras(known, capsys):
     known.script.write_text("def load_data(name): pass\n")
     known.flags()
-    assert evaluate.main([str(known.directory)]) == 1
+    assert evaluate.command([str(known.directory)]) == 1
     error = capsys.readouterr().err
     assert "has no make_model()" in error and len(error.splitlines()) == 1
 

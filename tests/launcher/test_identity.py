@@ -91,7 +91,7 @@ def test_a_clock_that_is_set_changes_nothing(start, tmp_path, monkeypatch, capsy
     assert seen["state"] == "running"
     (task_seen,) = monitor.snapshot(registry.read_all()[0], {})["tasks"]
     assert (task_seen["pid"], task_seen["state"]) == (task.pid, "running")
-    assert [each.pid for each in registry.left(registry.read_all()[0])] == [task.pid]
+    assert [each.pid for each in registry.live_processes(registry.read_all()[0])] == [task.pid]
     assert kill.command([tmp_path.name]) == 0 and "is stopped" in capsys.readouterr().out
     assert (launcher.wait(5), task.wait(5)) == (-15, -9)
 
@@ -103,7 +103,7 @@ def test_another_name_of_the_host_hides_no_run(start, tmp_path, monkeypatch):
     monkeypatch.setattr("socket.gethostname", lambda: "renamed")
     (seen,) = registry.read_all()
     assert seen["state"] == "running"
-    assert [each.pid for each in registry.left(seen)] == [task.pid]
+    assert [each.pid for each in registry.live_processes(seen)] == [task.pid]
     elsewhere = {"pid": launcher.pid, "start": "1 another-boot"}
     record(tmp_path, elsewhere)
     monkeypatch.setattr("socket.gethostname", lambda: "third")
@@ -168,7 +168,7 @@ def test_what_is_left_of_a_run(start, tmp_path):
     known = [registry.identity(each.pid) for each in (alive, ended)]
     dead = [{"pid": each.pid, "start": "1 x"} for each in (gone, foreign)]
     taken = other_start(other.pid)
-    found = registry.left(record(tmp_path, None, *known, *dead, taken))
+    found = registry.live_processes(record(tmp_path, None, *known, *dead, taken))
     assert sorted(each.pid for each in found) == sorted([alive.pid, child, orphan])
     assert {other.pid, its_child, neighbour.pid, stranger} <= set(psutil.pids())
 

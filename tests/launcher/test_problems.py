@@ -141,19 +141,19 @@ def test_another_problem_has_another_directory(tmp_path):
     problems.plug(own, [str(HOGWILD)], run)
     copy = problems.make_copy(own, [str(HOGWILD)])
     other = copy._replace(texts={**copy.texts, "own_problem.py": "another"})
-    problems.refuse_another(run, str(HOGWILD), other)  # nothing has run yet
+    problems.refuse_another_problem(run, str(HOGWILD), other)  # nothing has run yet
     (run / "flags.json").write_text("{}")
-    problems.refuse_another(run, str(HOGWILD), copy)
-    problems.refuse_another(run, str(run / "hogwild.py"), None)
-    problems.refuse_another(None, str(HOGWILD), copy)
+    problems.refuse_another_problem(run, str(HOGWILD), copy)
+    problems.refuse_another_problem(run, str(run / "hogwild.py"), None)
+    problems.refuse_another_problem(None, str(HOGWILD), copy)
     for wrong in other, None:
         with pytest.raises(ValueError, match="has another problem: set OUTPUT_DIR"):
-            problems.refuse_another(run, str(HOGWILD), wrong)
+            problems.refuse_another_problem(run, str(HOGWILD), wrong)
     # A run of the example's own problem does not go on with another.
     (run / "own_problem.py").unlink()
-    problems.refuse_another(run, str(HOGWILD), None)
+    problems.refuse_another_problem(run, str(HOGWILD), None)
     with pytest.raises(ValueError, match="has another problem"):
-        problems.refuse_another(run, str(HOGWILD), copy)
+        problems.refuse_another_problem(run, str(HOGWILD), copy)
 
 
 def test_tfrun_refuses_it_before_it_says_that_a_run_is_finished(tmp_path):

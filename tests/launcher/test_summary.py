@@ -190,7 +190,7 @@ def test_any_metrics_of_the_test(tmp_path):
     assert (result["test_loss"], result["test_top5_accuracy"], result["test_mae"]) == (0.4, None, 4)
     assert result["best"] == {"test_loss": 0.4, "test_top5_accuracy": 0.75, "test_mae": 3}
     assert result["examples_per_second"] is None and result["wall_seconds"] == 0
-    assert formatting.tests(result) == "test top5 accuracy unknown, test mae 4"
+    assert formatting.tests_text(result) == "test top5 accuracy unknown, test mae 4"
     assert curves.draw(RunData.read(tmp_path)).exists()
 
 
@@ -439,12 +439,12 @@ def test_another_example_takes_another_directory(tmp_path):
     hogwild, ring = examples.main_script("HogWild"), examples.main_script("Ring-AllReduce")
     own = tmp_path / "train.py"
     own.write_text("print()\n")
-    run_directory.refuse_another(tmp_path, ring)
+    run_directory.refuse_another_example(tmp_path, ring)
     flags(tmp_path, tasks=["worker-0"])
     for script in hogwild, own:
-        run_directory.refuse_another(tmp_path, script)
+        run_directory.refuse_another_example(tmp_path, script)
     with pytest.raises(
         ValueError, match="has a run of HogWild, not of Ring-AllReduce: set OUTPUT_DIR"
     ):
-        run_directory.refuse_another(tmp_path, ring)
-    run_directory.refuse_another(None, ring)
+        run_directory.refuse_another_example(tmp_path, ring)
+    run_directory.refuse_another_example(None, ring)

@@ -23,7 +23,8 @@ def parser(command: str, description: str, run="required", json_too=True) -> Par
     made = Parser(prog=f"tfrun {command}", description=description)
     if run:
         optional, text = run == "optional", "its name, a part of that, or its directory"
-        text += "; by default the newest that runs" * optional
+        if optional:
+            text += "; by default the newest that runs"
         made.add_argument("run", metavar="RUN", nargs="?" if optional else None, help=text)
     if json_too:
         made.add_argument("--json", action="store_true", help="as JSON, for programs")
@@ -48,7 +49,7 @@ def find(name: str | None, unreadable_too=False, moved_too=False) -> dict:
         or [each for each in records if name in each["run"]]
     )
     matching = [record for record in matching if record["state"] == "running"] or matching
-    if not matching and moved_too and name and (record := registry.moved(name)):
+    if not matching and moved_too and name and (record := registry.record_of_moved(name)):
         return record
     if not matching:
         sys.exit(fail(f"there is no run {name} {SEE}"))

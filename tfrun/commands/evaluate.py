@@ -85,7 +85,7 @@ def run(flags):
         raise ValueError(f"there is no checkpoint in {directory} yet")
 
 
-def main(arguments=None):
+def command(arguments):
     """Runs the command; returns its exit code."""
     parser = export.parser("evaluate", __doc__)
     parser.add_argument("--follow", action="store_true", help="test new checkpoints as they come")
@@ -97,4 +97,4 @@ def main(arguments=None):
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command(sys.argv[1:]))

@@ -40,10 +40,10 @@ def parser(name, description):
     return made
 
 
-def exit_code(command, flags):
-    """Calls command(flags); returns 0, or 1 after one line that says what does not work."""
+def exit_code(action, flags):
+    """Calls action(flags); returns 0, or 1 after one line that says what does not work."""
     try:
-        command(flags)
+        action(flags)
     except (OSError, ValueError, ImportError) as error:
         return fail(error, 1)
     return 0
@@ -53,16 +53,16 @@ def run(flags):
     """Exports the model. Raises OSError, ValueError, ImportError."""
     directory = flags.directory.resolve()
     model, data, module, step = models.trained_model(directory, flags.script)
-    tests = [formatting.test(*test) for test in models.evaluate(model, data, module).items()]
+    tests = [formatting.test_text(*test) for test in models.evaluate(model, data, module).items()]
     print(f"after {step} updates: {', '.join(tests)}")
     for line in write(model, directory):
         print(line)
 
 
-def main(arguments=None):
+def command(arguments):
     """Runs the command; returns its exit code."""
     return exit_code(run, parser("export", __doc__).parse_args(arguments))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command(sys.argv[1:]))

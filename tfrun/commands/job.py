@@ -46,7 +46,7 @@ def read(path):
     for name in ("arguments", "environment", "roles", "grid"):
         job[name] = job.get(name) or {}
     for name, values in job["grid"].items():
-        if same := grids.equal(values):
+        if same := grids.first_duplicate(values):
             raise ValueError(f"grid: {name}: {same[0]} and {same[1]} are one run: remove one")
     job["script"] = (path.parent / job["script"]).resolve()
     return job
@@ -203,9 +203,9 @@ def report(points, codes, directory):
         rows.append({**row, "steps": steps, **tests})
         table.add_row(
             *map(grids.text, point.values()),
-            formatting.tests(tests),
-            formatting.number(steps, "%d"),
-            formatting.number(seconds, "%.1f"),
+            formatting.tests_text(tests),
+            formatting.number_text(steps, "%d"),
+            formatting.number_text(seconds, "%.1f"),
             "not begun" if code is None else f"exit code {code}" if code else "done",
         )
     with contextlib.suppress(OSError):  # a full disk; the table is on the screen

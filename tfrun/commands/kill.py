@@ -21,7 +21,7 @@ def command(arguments: list[str]) -> int:
     if record["state"] not in ("running", "lost", "unreadable"):
         return fail(f"{record['run']} has ended already: {record['state']}", 1)
     killed = kill(record)
-    if left := registry.left(record):
+    if left := registry.live_processes(record):
         pids = ", ".join(str(process.pid) for process in left)
         return fail(f"{record['run']}: these processes do not end: {pids}", 1)
     state = common.refreshed(record)["state"]
@@ -45,11 +45,11 @@ def kill(record: dict) -> list[int]:
             if wait_for(lambda: not registry.process(record["tfrun"]), STOP_SECONDS):
                 break
     record = common.refreshed(record)
-    killed = registry.left(record)
+    killed = registry.live_processes(record)
     for process in killed:
         with contextlib.suppress(psutil.Error):
             process.kill()
-    ended = wait_for(lambda: not registry.left(record), STOP_SECONDS)
+    ended = wait_for(lambda: not registry.live_processes(record), STOP_SECONDS)
     if ended and record["state"] == "lost":
         for task in record["tasks"]:
             if task["process"]:

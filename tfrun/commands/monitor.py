@@ -118,23 +118,23 @@ def snapshot(record: dict, processes: dict) -> dict:
 
 def memory(task):
     """Returns what a task uses, and its limit where it has one."""
-    limit = f" of {formatting.size(task['memory_limit'])}" if task.get("memory_limit") else ""
-    return formatting.size(task["memory_bytes"]) + limit if task.get("memory_bytes") else ""
+    limit = f" of {formatting.size_text(task['memory_limit'])}" if task.get("memory_limit") else ""
+    return formatting.size_text(task["memory_bytes"]) + limit if task.get("memory_bytes") else ""
 
 
 # The columns of the table: title, text of a task, and how wide a terminal has to be for it.
 COLUMNS = [
     ("task", lambda task: task["task"], 0),
     ("state", lambda task: task.get("state", ""), 0),
-    ("restarts", lambda task: formatting.number(task.get("restarts"), "%d"), 90),
-    ("CPU %", lambda task: formatting.number(task.get("cpu_percent"), "%.0f"), 30),
+    ("restarts", lambda task: formatting.number_text(task.get("restarts"), "%d"), 90),
+    ("CPU %", lambda task: formatting.number_text(task.get("cpu_percent"), "%.0f"), 30),
     ("memory", memory, 60),
-    ("memory %", lambda task: formatting.number(task.get("memory_percent"), "%.1f"), 70),
-    ("GPU %", lambda task: formatting.number(task.get("gpu_percent"), "%.0f"), 45),
-    ("GPU memory", lambda task: formatting.size(task.get("gpu_memory_bytes")), 55),
-    ("steps/s", lambda task: formatting.rate(task["steps_per_second"]), 36),
-    ("staleness", lambda task: formatting.number(task["staleness"], "%.2f"), 80),
-    ("loss", lambda task: formatting.number(task["loss"]), 50),
+    ("memory %", lambda task: formatting.number_text(task.get("memory_percent"), "%.1f"), 70),
+    ("GPU %", lambda task: formatting.number_text(task.get("gpu_percent"), "%.0f"), 45),
+    ("GPU memory", lambda task: formatting.size_text(task.get("gpu_memory_bytes")), 55),
+    ("steps/s", lambda task: formatting.rate_text(task["steps_per_second"]), 36),
+    ("staleness", lambda task: formatting.number_text(task["staleness"], "%.2f"), 80),
+    ("loss", lambda task: formatting.number_text(task["loss"]), 50),
 ]
 
 
@@ -143,11 +143,13 @@ def headline(seen):
     parts = [f"{seen['run']}: {seen['state']}"]
     if seen["started"]:
         how = "after" if seen["ended"] else "for" if seen["state"] == "running" else "for at most"
-        parts[0] += f" {how} {formatting.age((seen['ended'] or time.time()) - seen['started'])}"
+        parts[0] += (
+            f" {how} {formatting.age_text((seen['ended'] or time.time()) - seen['started'])}"
+        )
     if seen["update"]:
         steps = f" of {seen['steps']:,}" if seen["steps"] else ""
         parts.append(f"update {seen['update']:,}{steps}")
-    return ", ".join(filter(None, [*parts, formatting.tests(seen["test"])]))
+    return ", ".join(filter(None, [*parts, formatting.tests_text(seen["test"])]))
 
 
 def table(seen, width):

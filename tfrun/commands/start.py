@@ -1,13 +1,4 @@
-"""The command `tfrun`: reads its flags, then launches, or prints what it would launch.
-
-    tfrun --ps 1 --workers 2 -- script.py --steps 100
-
-runs script.py three times on this machine, with TF_CONFIG telling each process which task it is.
-
-RUN is a name that tfrun status shows, a part of it, or a run directory. Each of these commands has
-a --help of its own:
-
-"""
+"""The command `tfrun`: reads its flags, then launches, or prints what it would launch."""
 
 import argparse
 import contextlib
@@ -22,17 +13,29 @@ import sys
 import tfrun
 from tfrun import problems
 from tfrun.arguments import Parser, count, fail, seconds
+from tfrun.commands import COMMANDS
 from tfrun.launch import horovod, isolate, quiet, resources
 from tfrun.launch.supervisor import LaunchSpec, Run
 from tfrun.runs import run_directory
 from tfrun.ssh import hosts
+
+DESCRIPTION = """Starts the tasks of a cluster. TF_CONFIG tells each process which task it is.
+
+    tfrun --ps 1 --workers 2 -- script.py --steps 100
+
+runs script.py three times on this machine. What a task prints is shown behind its name.
+
+RUN is a name that tfrun status shows, a part of it, or a run directory. Each of these commands has
+a --help of its own:
+
+"""
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Returns the flags in `arguments`. Exits with 2 and one line if they are wrong."""
     parser = Parser(
         prog="tfrun",
-        description=(__doc__ or "") + commands(),
+        description=DESCRIPTION + command_lines(),
         usage="tfrun [--ps N] [--workers N] [options] -- script.py [its arguments]",
         allow_abbrev=False,
         epilog="OUTPUT_DIR names the run directory; without it tfrun makes a new one, "
@@ -85,14 +88,15 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return flags
 
 
-def commands() -> str:
+def command_lines() -> str:
     """Returns a line about each of the other commands: the first of its module."""
-    texts = [
-        path.read_text(encoding="utf-8")
-        for path in sorted(pathlib.Path(__file__).parent.glob("*.py"))
-    ]
-    firsts = [re.match('"""`(tfrun .+)`: (.+?)("""|\n)', text) for text in texts]
-    return "".join(f"    {first[1]:24} {first[2]}\n" for first in firsts if first)
+    lines = []
+    for command in COMMANDS.values():
+        path = pathlib.Path(__file__).with_name(f"{command.module}.py")
+        first = re.match('"""`(tfrun .+)`: (.+?)("""|\n)', path.read_text(encoding="utf-8"))
+        if first:
+            lines.append(f"    {first[1]:24} {first[2]}\n")
+    return "".join(lines)
 
 
 def contradiction(flags: argparse.Namespace) -> str | None:
@@ -121,22 +125,23 @@ def contradiction(flags: argparse.Namespace) -> str | None:
 
 
 def check(arguments: list[str], runs=1):
-    """Returns (flags, {job: number of tasks}, their shares). Exits with 2, or raises ValueError.
+    """Returns (flags, {job: number of tasks}, their shares, the ProblemCopy or None).
 
-    runs: how many such runs go on at once.
+    runs: how many such runs go on at once. Exits with 2, or raises ValueError.
     """
     flags = parse(arguments)
-    flags.problem_copy = problems.make_copy(flags.problem, [flags.script, *flags.arguments])
+    problem_copy = problems.make_copy(flags.problem, [flags.script, *flags.arguments])
     numbers = {"chief": int(flags.chief), "ps": flags.ps, "worker": flags.workers}
     numbers["evaluator"] = int(flags.evaluator or flags.own_evaluator)
     jobs = {job: n for job, n in numbers.items() if n}
-    return flags, jobs, resources.shares(jobs, flags.cpus, flags.gpus, flags.memory, runs)
+    shares = resources.shares(jobs, flags.cpus, flags.gpus, flags.memory, runs)
+    return flags, jobs, shares, problem_copy
 
 
 def command(arguments: list[str]) -> int:
     """Launches, or prints what it would launch; returns the exit code."""
     try:
-        flags, jobs, shares = check(arguments)
+        flags, jobs, shares, problem_copy = check(arguments)
         host_of_task = hosts.deal(jobs, flags.hosts) if flags.hosts else None
     except ValueError as error:
         return fail(error)
@@ -157,17 +162,17 @@ def command(arguments: list[str]) -> int:
         from tfrun.launch import dry_run  # here, because Jinja would slow each launch down
 
         started = {} if by_horovodrun else jobs
-        more = flags.env, flags.evaluator, flags.problem_copy
+        more = flags.env, flags.evaluator, problem_copy
         print(dry_run.script(started, program, example, shares, *more), end="")
         return 0
     try:
-        run_directory.refuse_another(run_directory.given(), script)
-        problems.refuse_another(run_directory.given(), script, flags.problem_copy)
+        run_directory.refuse_another_example(run_directory.given(), script)
+        problems.refuse_another_problem(run_directory.given(), script, problem_copy)
         if message := finished(program):
             print(f"[tfrun] {message}")
             return 0
         directory = run_directory.RunDirectory(example)
-        program = problems.put(directory.path, flags.problem_copy, program)
+        program = problems.write_copy(directory.path, problem_copy, program)
     except ValueError as error:
         return fail(error)
     except OSError as error:

@@ -35,9 +35,9 @@ def command(arguments: list[str]) -> int:
             "run": run["run"],
             "state": run["state"] + (f" ({run['exit_code']})" if run["exit_code"] else ""),
             "began": time.strftime("%Y-%m-%d %H:%M", time.localtime(run["started"])),
-            "lasted": "" if run["age_seconds"] is None else formatting.age(run["age_seconds"]),
+            "lasted": "" if run["age_seconds"] is None else formatting.age_text(run["age_seconds"]),
             "updates": f"{run['update']:,}" if run["update"] else "",
-            "result": formatting.tests(run["test"]),
+            "result": formatting.tests_text(run["test"]),
         }
         table.add_row(*(texts[title] for title in columns))
     screen.print(table)

@@ -24,7 +24,9 @@ def command(arguments: list[str]) -> int:
     except (OSError, ValueError) as error:
         return fail(error, 1)
     if flags.line:
-        print(f"[tfrun] {formatting.tests(result)}; everything of this run is in {run.directory}")
+        print(
+            f"[tfrun] {formatting.tests_text(result)}; everything of this run is in {run.directory}"
+        )
     else:
         print(json.dumps(result, indent=2))
     if missing := summary.missing_tasks(result):
@@ -57,5 +59,5 @@ def conclude(directory: pathlib.Path, code: int, say) -> int:
         say(f"there is no picture: {error}")
         return code or 2
     its_picture = f", and its picture {picture.name}," if picture else ""
-    say(f"{formatting.tests(result)}; everything of this run{its_picture} is in {directory}")
+    say(f"{formatting.tests_text(result)}; everything of this run{its_picture} is in {directory}")
     return code

@@ -3,7 +3,7 @@
 import pathlib
 
 
-def words(command):
+def exposure_warning(command):
     """Returns the begin of a sentence about the tasks of a command, [Python, script, ...].
 
     A server of tf.distribute.experimental.rpc runs only the functions that its script registers.

@@ -18,7 +18,7 @@ def text(value):
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def equal(values):
+def first_duplicate(values):
     """Returns the first two values of a list that give a script the same, as texts; or None."""
     texts: dict[object, str] = {}
     for value in values:

@@ -73,15 +73,16 @@ def shares(jobs, cpus, gpus, memory, runs=1):
     for what, wanted, there, text in (
         ("cores", cpus, len(own_cores) // runs, str),
         ("GPUs", gpus, len(own_gpus) // runs, str),
-        ("of memory", memory, psutil.virtual_memory().total, formatting.size),
+        ("of memory", memory, psutil.virtual_memory().total, formatting.size_text),
     ):
         needed = sum(jobs[role] * amount for role, amount in wanted.items())
         if needed > there:
             each = ", ".join(f"{jobs[role]} {role} x {text(n)}" for role, n in wanted.items())
             what = what.removesuffix("s") if needed == 1 else what
+            share = f" for each of {runs} runs at once: lower parallel" if runs > 1 else ""
             raise ValueError(
                 f"the run asks for {text(needed)} {what} ({each}), and this machine has "
-                f"{text(there)}" + f" for each of {runs} runs at once: lower parallel" * (runs > 1)
+                f"{text(there)}{share}"
             )
     free_cores, free_gpus = iter(own_cores), iter(own_gpus)
     return {

@@ -185,16 +185,16 @@ class Run:
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(child.pid, os.WNOHANG)
 
-    def has_other_data(self) -> bool:
+    def report_differing_data(self) -> bool:
         """Says it if a task has other data than the chief; returns whether one has."""
         if other := self.data_lines.difference():
             self.say(f"{other}. {errors.explain(other)} The run is stopped.")
             self.data_differ = True
         return self.data_differ
 
-    def stops_the_run(self, task: Task) -> bool:
-        """Decides about a task that failed: a new start, let it go, or (True) stop the run."""
-        if self.has_other_data():  # that may be why it failed
+    def handle_failure(self, task: Task) -> bool:
+        """Starts a task that failed again, or lets it go; returns True where the run must stop."""
+        if self.report_differing_data():  # that may be why it failed
             return True
         output, how = self.outputs[task], f"{task.name} {task.exit_description()}"
         assert task.process is not None
@@ -239,7 +239,7 @@ class Run:
         try:
             self.begin()
             code = self.watch()
-            if self.done and self.has_other_data():
+            if self.done and self.report_differing_data():
                 self.done = False
             return 1 if self.data_differ else code
         except BrokenPipeError:  # `| head`
@@ -260,7 +260,8 @@ class Run:
             self.say("isolated: nothing outside this run can reach its tasks")
         elif not spec.tasks and len(self.tasks) > 1:
             command = spec.commands["ps" if "ps" in spec.jobs else "worker"]
-            self.say(f"{exposed.words(command)}; TFRUN_ISOLATE=1 before the command prevents that")
+            warning = exposed.exposure_warning(command)
+            self.say(f"{warning}; TFRUN_ISOLATE=1 before the command prevents that")
         if saved := run_directory.saved_step(spec.directory):
             self.say(f"it goes on from update {saved}, the last that was saved")
         elif self.rows_before:
@@ -276,7 +277,7 @@ class Run:
             ended = self.poll(min(deadline, ps_deadline))
             for task in ended:
                 if task.exit_code:
-                    if self.stops_the_run(task):
+                    if self.handle_failure(task):
                         return code or (2 if task.found_a_wrong_flag() else task.exit_code)
                     if task.start_at is None:
                         code = code or task.exit_code
@@ -287,7 +288,7 @@ class Run:
                 output.release_overdue()
             if next(checks):
                 return 1
-            if self.is_interrupted(deadline):
+            if self.report_interruption(deadline):
                 return 124 if self.signal is None else 128 + self.signal
             if not self.unfinished("chief", "worker", "evaluator"):
                 ps_deadline = min(ps_deadline, time.monotonic() + PS_GRACE)
@@ -298,7 +299,7 @@ class Run:
         self.done = True
         return code
 
-    def is_interrupted(self, deadline: float) -> bool:
+    def report_interruption(self, deadline: float) -> bool:
         """Says it if a signal or the time-out ends the run; returns whether one does."""
         if self.signal is not None:
             self.interrupted = True
@@ -317,7 +318,7 @@ class Run:
         """
         next_check, warning = 0.0, None
         while True:
-            has_other_data = False
+            data_differ = False
             if time.monotonic() > next_check:
                 next_check = time.monotonic() + 0.5
                 for task in self.tasks:
@@ -326,8 +327,8 @@ class Run:
                     directory, now = self.spec.directory, time.time()
                     if warning := progress.checkpoint_warning(directory, self.began, now):
                         self.say(warning)
-                has_other_data = self.has_other_data()
-            yield has_other_data
+                data_differ = self.report_differing_data()
+            yield data_differ
 
     def end(self):
         """Stops what still runs, first kindly."""

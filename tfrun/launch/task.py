@@ -107,9 +107,10 @@ class Task:
     def exit_description(self) -> str:
         """Returns how it ended, in words."""
         if self.memory_at_kill:
+            used = formatting.size_text(self.memory_at_kill)
+            limit = formatting.size_text(self.share.memory)
             return (
-                f"used {formatting.size(self.memory_at_kill)} of memory, more than its limit of "
-                f"{formatting.size(self.share.memory)} (--memory), and was killed"
+                f"used {used} of memory, more than its limit of {limit} (--memory), and was killed"
             )
         assert self.process is not None
         if self.process.returncode < 0:

@@ -21,7 +21,8 @@ def main():
         group, _, start = line[1:].strip().partition(" ")
         groups[int(group)] = start if line[0] == "+" else None
     for group, start in groups.items():
-        # Without a leader it is what that has started; another leader has got the id since.
+        # If the leader has ended, the processes that it started keep its group. If another process
+        # has the leader's id, the group is a stranger's.
         if start and times.start_of(group) in (None, start):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(group, signal.SIGKILL)

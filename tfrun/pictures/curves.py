@@ -84,9 +84,9 @@ def draw_tests(axes, run, start):
         if not tests:
             continue
         seconds, values = np.array([(test["push_time"], test[name]) for test in tests]).T
-        label = formatting.test(name, metrics_csv.last_test(tests)[name])
+        label = formatting.test_text(name, metrics_csv.last_test(tests)[name])
         if name in best:
-            label += f"\nbest: {formatting.value(name, best[name])}"
+            label += f"\nbest: {formatting.value_text(name, best[name])}"
         values = 1 - values if errors else values
         look = {"color": colour, "markersize": 3, "clip_on": False}
         axes.plot(seconds - start, values, "o-", label=label, **look)
@@ -118,7 +118,7 @@ def draw_counts(axes, values, colours, whole):
     inside = [each[each <= edges[-1]] for each in values.values()]
     axes.hist(inside, edges, stacked=True, color=[colours[name] for name in values], rwidth=0.9)
     if beyond := int((everything > edges[-1]).sum()):
-        most = f"{max(everything):.0f}" if whole else f"{formatting.rate(max(everything))} ms"
+        most = f"{max(everything):.0f}" if whole else f"{formatting.rate_text(max(everything))} ms"
         text = f"{beyond:,d} beyond, up to {most}"
         axes.text(0.98, 0.97, text, ha="right", va="top", transform=axes.transAxes)
     axes.set_ylim(0, 1.15 * axes.get_ylim()[1])
@@ -196,7 +196,7 @@ def draw(run: RunData):
         axes.grid(alpha=0.25, axis="x" if axes in (parts, moment) else "both")
         axes.spines[["top", "right"]].set_visible(False)
         axes.xaxis.label.set_fontsize(SIZE + 1)
-    title = formatting.run(run.example, run.result) if run.result else run.example
+    title = formatting.run_text(run.example, run.result) if run.result else run.example
     figure.suptitle(title, fontsize=SIZE + 3, fontweight="bold")
     partial = run.directory / f".curves-{os.getpid()}.png"
     figure.draw_without_rendering()  # a second layout has room for ticks that the first one changes

@@ -53,7 +53,8 @@ def timeline(axes, activities, begin, end):
     places = {task: top - 1 - lane for lane, task in enumerate(colours)}
     unit, name = (1000, "milliseconds") if end - begin < 2 else (1, "seconds")
     stale, made = any(push.facts.get("staleness") for push in pushes), moments(pushes)
-    made = {} if stale and len(pushes) >= 2 * len(made) else made  # numbers of more than one w
+    if stale and len(pushes) >= 2 * len(made):
+        made = {}  # each worker has a w of its own, so several updates have the same number
     near = {"textcoords": "offset points"}
     for activity in seen:
         lane, colour = places[activity.task], colours[activity.task]
@@ -75,8 +76,9 @@ def timeline(axes, activities, begin, end):
         if free <= at - half and at + half <= end:
             axes.annotate(f"{number:.0f}", (unit * (at - begin), top), (0, 6), ha="center", **near)
             free = at + half + digit
-    axes.axhline(top, color="#333333", linewidth=bool(made))
-    axes.set_yticks(range(top + bool(made)), [*reversed(colours), *["updates of w"] * bool(made)])
+    axes.axhline(top, color="#333333", linewidth=1 if made else 0)
+    names = [*reversed(colours), "updates of w"] if made else [*reversed(colours)]
+    axes.set_yticks(range(len(names)), names)
     axes.set(xlabel=name, xlim=(0, unit * (end - begin)), ylim=(-0.5, top + 0.8))
     return seen
 

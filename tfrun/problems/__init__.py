@@ -124,7 +124,7 @@ def make_copy(problem, command):
     return ProblemCopy(script.name, texts)
 
 
-def refuse_another(directory, script, copy):
+def refuse_another_problem(directory, script, copy):
     """Raises ValueError where a run directory has a run of another problem than a ProblemCopy.
 
     directory: None for a new one. script: of the command; the copy itself may run again. copy: None
@@ -146,7 +146,7 @@ def again(command):
     return f"PROBLEM={shlex.quote(os.path.abspath(name))} {command}" if name else command
 
 
-def put(directory, copy, command):
+def write_copy(directory, copy, command):
     """Writes a ProblemCopy into a run directory; returns the command with it as its script.
 
     copy: None where the script trains its own problem.
@@ -161,8 +161,8 @@ def put(directory, copy, command):
 def plug(problem, command, directory):
     """Does all of it; returns the command. Raises ValueError, one line, or OSError."""
     copy = make_copy(problem, command)
-    refuse_another(directory, command[0], copy)
-    return put(directory, copy, command)
+    refuse_another_problem(directory, command[0], copy)
+    return write_copy(directory, copy, command)
 
 
 def in_bash(copy, command):

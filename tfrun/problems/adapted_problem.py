@@ -121,7 +121,7 @@ def load_data(name):
 
 
 def shuffled(data):
-    """Returns the same Data with its rows for training in another order, the same in all tasks.
+    """Returns the Data with its rows for training in another order, which all tasks share.
 
     A worker takes every n-th row: of rows that alternate between two classes it would have one.
     """
@@ -301,7 +301,7 @@ def grouped(kind, values):
 
 
 def widened(values):
-    """Returns the same in float32 where they have half of it: a mean over rows needs more."""
+    """Returns the values in float32 where they have half of it: a mean over rows needs more."""
 
     def wide(part):
         half = keras.backend.standardize_dtype(part.dtype) in ("float16", "bfloat16")

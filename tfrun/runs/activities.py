@@ -16,7 +16,7 @@ from tfrun.runs.metrics_csv import rows_of
 
 MOST = 20_000  # pushes of all tasks at most, of which there are Activities: a long run has millions
 PUSHES = 8  # of all tasks in the window of a picture, about
-LATE = 0.001  # seconds: so long a task may seem to do two things at a time
+LATE = 0.001  # seconds that two activities of a task may overlap: its clock is read late
 
 
 class Activity(NamedTuple):

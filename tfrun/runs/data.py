@@ -49,8 +49,9 @@ class TaskMetrics:
             tables.append(table)
         whole = np.concatenate(tables)
         whole = whole[np.argsort(whole[:, list(header).index("push_time")], kind="stable")]
-        of_kind = [whole[whole[:, place] == 1] for place in (-2, -1)]
-        pushes, tests = ({n: rows[:, k] for k, n in enumerate(header)} for rows in of_kind)
+        *columns, is_push, is_test = whole.T
+        pushes = {name: column[is_push == 1] for name, column in zip(header, columns)}
+        tests = {name: column[is_test == 1] for name, column in zip(header, columns)}
         return cls(pushes, tests, spans)
 
 
@@ -58,7 +59,8 @@ def table_of(file, header):
     """Returns the rows of a file as an array, with two more columns: is it a push, is it a test."""
     rows = len(file.pushes)
     columns = [file.columns.get(name) or np.full(rows, np.nan) for name in header]
-    return np.column_stack([np.asarray(column, float) for column in [*columns, *file[1:3]]])
+    columns += [file.pushes, file.tests]
+    return np.column_stack([np.asarray(column, float) for column in columns])
 
 
 @dataclasses.dataclass

@@ -86,7 +86,8 @@ def checkpoint_warning(directory, began, now):
     steps = arguments_of(directory).get("checkpoint_steps")
     if steps is None or last < began or now < last + CHECKPOINT_SECONDS:
         return None
+    age = formatting.age_text(now - last)
     return (
-        f"no checkpoint came in the last {formatting.age(now - last)}, and a failure would lose as "
-        f"much: lower --checkpoint-steps (now {steps})"
+        f"no checkpoint came in the last {age}, and a failure would lose as much: "
+        f"lower --checkpoint-steps (now {steps})"
     )

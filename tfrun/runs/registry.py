@@ -36,11 +36,13 @@ def process(who):
     """Returns the psutil.Process of an identity; None if it has ended, or its id is another's."""
     with contextlib.suppress(psutil.NoSuchProcess, TypeError, KeyError):
         process = psutil.Process(who["pid"])
-        return process if is_it(who) and process.status() != psutil.STATUS_ZOMBIE else None
+        return (
+            process if is_same_process(who) and process.status() != psutil.STATUS_ZOMBIE else None
+        )
     return None
 
 
-def is_it(who):
+def is_same_process(who):
     """Returns whether the process with the id of an identity is still the same."""
     start = start_of(who["pid"])
     if isinstance(who["start"], float) and start is not None:  # an older tfrun has noted it
@@ -49,7 +51,7 @@ def is_it(who):
 
 
 def start_of(pid):
-    """Returns what no other process with this id ever has; None where there is no such process."""
+    """Returns when a process started: no other has had its id then. None where there is none."""
     with contextlib.suppress(psutil.Error):
         return times.start_of(pid) or psutil.Process(pid).create_time()
 
@@ -74,7 +76,7 @@ class Record:
             for name in run_directory.numbered(name_of(example, directory)):
                 self.path = folder() / f"{name.replace('/', '--')}.json"
                 known = read(self.path)
-                ended = known and known["directory"] == str(directory) and not left(known)
+                ended = known and known["directory"] == str(directory) and not live_processes(known)
                 if ended or not self.path.exists():
                     break
             self.write(run=name)
@@ -139,14 +141,18 @@ def read_all():
                 name, started = path.stem.replace("--", "/"), path.stat().st_mtime
                 record = dict.fromkeys(NAMES) | {"run": name, "state": "unreadable", "tasks": []}
                 records.append({**record, "started": started, "path": path})
-            elif record["state"] == "running" or os.path.isdir(record["directory"]) or left(record):
+            elif (
+                record["state"] == "running"
+                or os.path.isdir(record["directory"])
+                or live_processes(record)
+            ):
                 records.append(record)
             else:
                 path.unlink()
     return sorted(records, key=lambda record: record["started"])
 
 
-def moved(directory):
+def record_of_moved(directory):
     """Returns a record of a directory that has logs and no record: it has moved. None without."""
     logs = sorted(pathlib.Path(directory).glob("*-*.log"))
     if not logs:
@@ -158,7 +164,7 @@ def moved(directory):
     return dict.fromkeys(NAMES) | facts | {"path": None}
 
 
-def left(record):
+def live_processes(record):
     """Returns the processes of a run's tasks that still run, with all in their groups.
 
     A task begins a session of its own. Where it has ended, what it has started is known by its
@@ -168,7 +174,7 @@ def left(record):
     for leader in (task["process"] for task in record["tasks"] if task["process"]):
         # A group outlives its leader; while it does nobody else gets the leader's id.
         lives = start_of(leader["pid"]) is not None
-        if not lives or is_it(leader):
+        if not lives or is_same_process(leader):
             groups[leader["pid"]] = lives
     for pid in psutil.pids() if groups else []:
         with contextlib.suppress(psutil.Error, OSError):

@@ -35,7 +35,7 @@ def docstring_name(script):
     return None
 
 
-def refuse_another(directory, script):
+def refuse_another_example(directory, script):
     """Raises ValueError where a run directory has the run of another example than the script's.
 
     directory: None for a new one. Checkpoints of some examples have another form, which the script
@@ -83,7 +83,7 @@ class RunDirectory:
                     break
             self.made = [self.path, *new]
         self.lock = open(self.path / ".tfrun", "w")  # tfrun keeps it, no task inherits it
-        if not is_locked(self.lock):
+        if not try_lock(self.lock):
             raise OSError(OCCUPIED.format(self.path))
 
     def discard(self):
@@ -104,7 +104,7 @@ def refuse_patterns(path):
         raise OSError(PATTERN.format(path))
 
 
-def is_locked(file):
+def try_lock(file):
     """Locks a file, where the file system has locks; returns False if another process has it."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

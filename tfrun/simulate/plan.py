@@ -1,8 +1,9 @@
 """What n workers would do, from what a run with a few has measured: `tfrun plan`.
 
-The times of a gradient are drawn from those of the run. What a ps does with more workers is not
-known from a few, so each rate is a range: nothing queues but the bytes on the link, and all that a
-message took was the ps's work, one after the other.
+The times of a gradient are drawn from those of the run. A run with a few workers does not tell how
+long a ps would work on the messages of more, so each rate is a range. For its upper end, messages
+wait for nothing but the link. For its lower end, the ps was busy for the whole time of each
+message, and it serves one message after the other.
 """
 
 import re

@@ -77,7 +77,7 @@ def task(request):
     path = os.path.join(request["env"]["OUTPUT_DIR"], f".{request['name']}.lock")
     with open(path, "w") as lock:
         # Before a lost connection another process was this task: it has time to end.
-        if not wait_for(lambda: run_directory.is_locked(lock), SILENCE + 2 * GRACE, 0.2):
+        if not wait_for(lambda: run_directory.try_lock(lock), SILENCE + 2 * GRACE, 0.2):
             print(f"tfrun: another process is this task, and has {path}", flush=True)
             return 1
         stopped = []

@@ -154,7 +154,7 @@ class RemoteTask(Task):
 
 
 def prepare(spec: LaunchSpec, host_of_task: dict[tuple[str, int], Host]) -> LaunchSpec:
-    """Returns the same with tasks on hosts, which were checked.
+    """Returns the LaunchSpec with tasks on hosts, which were checked.
 
     Raises ValueError: a line for each host that cannot be used.
     """
@@ -175,9 +175,10 @@ def prepare(spec: LaunchSpec, host_of_task: dict[tuple[str, int], Host]) -> Laun
     if wrong := [f"{host.target}: {a['wrong']}" for host, a in answers.items() if "wrong" in a]:
         raise ValueError("\n".join(wrong))
     tasks = make_tasks(spec, host_of_task, answers)
+    warning = exposed.exposure_warning(spec.commands[chief])
     notes = [
         *plan(host_of_task),
-        f"{exposed.words(spec.commands[chief])}: keep the hosts on a network of their own",
+        f"{warning}: keep the hosts on a network of their own",
     ]
     return dataclasses.replace(spec, tasks=tasks, notes=notes)
 
