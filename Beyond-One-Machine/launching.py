@@ -177,8 +177,11 @@ def tasks(n_ps, n_workers, chief):
 
 
 def run_directory(engine, script):
-    """OUTPUT_DIR, or a folder in RUNS_DIR that is named after the engine and the time."""
-    runs = pathlib.Path(os.environ.get("RUNS_DIR") or "runs") / engine / script.parent.name
+    """OUTPUT_DIR, or a folder in RUNS_DIR that is named after engine, script and time."""
+    # Here, because the hosts of the tasks may not have it.
+    from tfrun.runs.run_directory import example_of
+
+    runs = pathlib.Path(os.environ.get("RUNS_DIR") or "runs") / engine / example_of(script)
     now = time.strftime("%Y-%m-%d_%H-%M-%S")
     return pathlib.Path(os.environ.get("OUTPUT_DIR") or runs / now).resolve()
 

@@ -14,6 +14,8 @@ import tempfile
 import time
 import tokenize
 
+from tfrun.runs import run_directory
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 SESSIONS = "From-TensorFlow-1"  # the folder of examples that are kept as TensorFlow 1 had them
 PARENTS = ("", "Further-Algorithms", "Operations", SESSIONS)  # where folders of examples stand
@@ -137,9 +139,7 @@ def scripts(root=ROOT):
     """The example scripts: every Python file beside a run.sh that says its kind, but drivers."""
     there = folders(root)
     beside = [path for path in tracked("*.py", root) if path.parent in there]
-    return sorted(
-        path for path in beside if re.search(r"^Kind: +(?!\s|driver)", path.read_text(), re.M)
-    )
+    return sorted(path for path in beside if run_directory.kind_of(path) not in ("", "driver"))
 
 
 def script_of(launcher):
@@ -170,9 +170,9 @@ def session_form(folder):
 
 def kind_of(script):
     """Returns what the docstring of a script says after `Kind:`."""
-    found = re.search(r"^Kind: +(.+)$", script.read_text(), re.MULTILINE)
-    assert found, f"{shown(script)} has no line `Kind:`"
-    return found[1]
+    kind = run_directory.kind_of(script)
+    assert kind, f"{shown(script)} has no line `Kind:`"
+    return kind
 
 
 def replaced(script, changes):

@@ -28,6 +28,7 @@ import report
 import search
 import tables
 from tfrun import problems
+from tfrun.runs import run_directory
 import verdict
 from lab import drivers, examples, idle
 
@@ -232,10 +233,8 @@ def text_of(folder):
 
 
 def kind(folder):
-    """Returns what the docstring of an example's script says behind `Kind:`."""
-    known = examples.main_script(folder).is_file()
-    found = known and re.search(r"(?m)^Kind: +(.+)$", text_of(folder))
-    return found[1] if found else None
+    """Returns what the docstring of an example's script says behind `Kind:`, "" without one."""
+    return run_directory.kind_of(examples.main_script(folder))
 
 
 def folder_of(name):

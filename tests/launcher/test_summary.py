@@ -408,15 +408,20 @@ def test_the_command_where_a_run_is_not_finished(tmp_path):
     assert [path.name for path in tmp_path.glob(".*")] == []
 
 
-def test_what_a_docstring_says_of_a_script(tmp_path):
+def test_what_a_docstring_says_of_a_script(tmp_path, monkeypatch):
     """Catches a run that is called after its folder, and a plan for workers that gossip."""
     for script in examples.scripts():
-        name = script.read_text().removeprefix('"""').partition(": ")[0]
+        text = script.read_text()
+        name = text.removeprefix('"""').partition(": ")[0]
         assert run_directory.example_of(script) == (script.stem if " " in name else name)
-        assert run_directory.kind_of(script) == examples.kind_of(script)
+        kind = text.partition("\nKind: ")[2].partition("\n")[0].strip()
+        assert kind and run_directory.kind_of(script) == kind
     path = tmp_path / "train.py"
     path.write_text("print()\n")
     assert (run_directory.example_of(path), run_directory.kind_of(path)) == ("train", "")
+    monkeypatch.delenv("OUTPUT_DIR", raising=False)
+    launching = examples.load(support.ROOT / "Beyond-One-Machine" / "launching.py")
+    assert launching.run_directory("Ray", path).parts[-3:-1] == ("Ray", "train")
     gone = tmp_path / "gone.py"
     assert (run_directory.example_of(gone), run_directory.kind_of(gone)) == ("gone", "")
 
