@@ -104,18 +104,20 @@ def parsed(path):
         raise ToolError(f"{shown(path)}, line {error.lineno}: correct this: {error.msg}") from None
 
 
+def git(*arguments, folder=ROOT, seconds=30):
+    """Returns what git prints, called in this folder. Raises ToolError where git fails."""
+    command = ["git", *arguments]
+    done = subprocess.run(command, cwd=folder, timeout=seconds, capture_output=True, text=True)
+    if done.returncode:
+        reason = (done.stderr.splitlines() or ["git failed"])[0]
+        raise ToolError(f"this needs a clone that git knows, and git says: {reason}")
+    return done.stdout.strip()
+
+
 def tracked(pattern, root=ROOT, which="--cached"):
     """The files that git knows of, by a pattern as of pathlib.Path.match: not what a run left."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--exclude-standard", which],
-        cwd=root,
-        capture_output=True,
-        text=True,
-    )
-    if listed.returncode:
-        reason = (listed.stderr.splitlines() or ["git failed"])[0]
-        raise ToolError(f"this needs a clone that git knows, and git says: {reason}")
-    paths = sorted(pathlib.PurePath(name) for name in listed.stdout.split("\0") if name)
+    listed = git("ls-files", "-z", "--exclude-standard", which, folder=root)
+    paths = sorted(pathlib.PurePath(name) for name in listed.split("\0") if name)
     return [root / path for path in paths if path.match(pattern) and (root / path).exists()]
 
 

@@ -22,6 +22,7 @@ its floor, or if more than MOST_EQUIVALENT of its sample stand on the list of eq
 import argparse
 import contextlib
 import dataclasses
+import functools
 import json
 import math
 import os
@@ -29,7 +30,6 @@ import pathlib
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import traceback
@@ -44,6 +44,7 @@ from tfrun.launch.task import end_with_parent
 
 FOLDER = ROOT / "tests" / "mutation"
 MOST_EQUIVALENT = 0.06  # of a sample
+COPY_SECONDS = 300  # for git to copy the project, at most
 FLAGS = ["-x", "-q", "--no-header", "--tb=short", "--durations=0", "--durations-min=9"]
 LEFT_OUT = ["-m", "not nightly", "-k", "not mistake"]
 WARM = (  # imported once, before all forks; nothing of this project
@@ -117,17 +118,12 @@ def sample(group: Group, number: int, seed: int) -> list[plants.Place]:
     return random.Random(f"{seed} {group.name}").sample(there, min(number, len(there)))
 
 
-def git(*arguments: str) -> str:
-    """Returns what git prints."""
-    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
-    return done.stdout.strip()
-
-
 def copy_to(folder: pathlib.Path) -> None:
     """Copies what git knows of, with changes that are not committed."""
+    git = functools.partial(examples.git, seconds=COPY_SECONDS)
     tree = git("stash", "create") or git("rev-parse", "HEAD")
     git("clone", "--quiet", "--shared", "--no-checkout", str(ROOT), str(folder))
-    git("-C", str(folder), "checkout", "--quiet", "--detach", tree)
+    git("checkout", "--quiet", "--detach", tree, folder=folder)
 
 
 def warm() -> None:

@@ -62,7 +62,8 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    support.COLD = config.getoption("require_needs")
+    if config.getoption("require_needs"):
+        support.COLD.set()
 
 
 def pytest_collection_modifyitems(items):

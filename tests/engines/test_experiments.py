@@ -15,7 +15,7 @@ import psutil
 import pytest
 import support
 from lab import examples
-from small import fake_nvidia_smi
+from small_scripts import fake_nvidia_smi
 from tfrun.launch import cluster, grid
 
 FOLDER = engines.FOLDER / "Parallel-Experiments"
@@ -217,7 +217,7 @@ import parallel_experiments
 parallel_experiments.session("")
 sys.exit(7)
 """
-    done = support.finished(sys.executable, "-c", program, FOLDER, cwd=tmp_path)
+    done = support.run_to_end(sys.executable, "-c", program, FOLDER, cwd=tmp_path)
     assert done.returncode == 7, done.stderr
     assert (tmp_path / "ended").exists()
 

@@ -15,7 +15,7 @@ import engines
 import psutil
 import pytest
 import support
-from small import TFRUN, run, write
+from small_scripts import TFRUN, run, write
 from tfrun.launch import cluster
 from tfrun.ssh import hosts
 
@@ -53,7 +53,7 @@ def test_hosts_and_slots():
 )
 def test_bad_use_of_virtual_hosts(arguments, message):
     """Before root is needed: so also that the script can be imported."""
-    done = support.finished(sys.executable, VIRTUAL, *arguments, seconds=30)
+    done = support.run_to_end(sys.executable, VIRTUAL, *arguments, seconds=30)
     assert done.returncode == 2 and message in done.stderr.splitlines()[-1], done.stderr
 
 

@@ -8,7 +8,7 @@ import equations
 import numpy as np
 import problem
 import pytest
-import ringed
+import ring_workers
 import support
 from lab import examples
 from test_ring import received_by_kernel
@@ -88,7 +88,7 @@ def vectors(shapes, steps, n):
     return made.astype(np.float32)
 
 
-def check_compressor(name, n, text=None, shapes=ringed.SHAPES):
+def check_compressor(name, n, text=None, shapes=ring_workers.SHAPES):
     """The named comparisons of numbers that a mistake must fail: c, mean, ranks, sum."""
     flags = CASES[name]
     given = vectors(shapes, STEPS, n)
@@ -104,8 +104,8 @@ def check_compressor(name, n, text=None, shapes=ringed.SHAPES):
         script.leave(ring)
         return rows, e
 
-    with ringed.rings(SCRIPT, n, text) as (script, made):
-        done = ringed.together(made, work)
+    with ring_workers.rings(SCRIPT, n, text) as (script, made):
+        done = ring_workers.together(made, work)
     assert not [each for each in done if isinstance(each, OSError)], done
     wrong = []
     for step in range(STEPS):
@@ -169,8 +169,8 @@ def test_the_bytes(n):
         script.leave(ring)
         return sent, apart
 
-    with ringed.rings(SCRIPT, n) as (script, made):
-        done = ringed.together(made, work)
+    with ring_workers.rings(SCRIPT, n) as (script, made):
+        done = ring_workers.together(made, work)
     assert all(0 <= apart <= 1 for _, apart in done), done
     for compress, size in {"top-k": 8 * 172, "sign": 4 + 2154, "qsgd": 4 + SIZE}.items():
         assert [sent[compress] for sent, _ in done] == n * [(n - 1) * size], compress
@@ -183,8 +183,8 @@ def test_the_bytes(n):
 
 def check_everything_is_sent(compress, text=None, **flags):
     """The mean is then Ring-AllReduce's, up to rounding."""
-    expected = EQUATION.REFERENCE(ringed.SHAPES, 3)
-    given = vectors(ringed.SHAPES, 3, 3)
+    expected = EQUATION.REFERENCE(ring_workers.SHAPES, 3)
+    given = vectors(ring_workers.SHAPES, 3, 3)
 
     def work(ring):
         script.join(ring, "the same")
@@ -193,8 +193,8 @@ def check_everything_is_sent(compress, text=None, **flags):
         script.leave(ring)
         return found
 
-    with ringed.rings(SCRIPT, 3, text) as (script, made):
-        found = ringed.together(made, work)[0]
+    with ring_workers.rings(SCRIPT, 3, text) as (script, made):
+        found = ring_workers.together(made, work)[0]
     assert np.abs(np.array(found) - given.mean(1)).max() < 1e-5 * np.abs(given).max()
 
 
@@ -208,7 +208,7 @@ def test_all_entries_or_all_columns_are_ring_allreduce():
 def check_unbiased(text=None):
     """The mean of 4000 draws is p, within five times its standard error."""
     p = vectors([(10, 20)], 1, 1)[0, 0]
-    with ringed.rings(SCRIPT, 1, text) as (script, (ring,)):
+    with ring_workers.rings(SCRIPT, 1, text) as (script, (ring,)):
         mean = sum(script.qsgd(p, 4, [7, 0, number], ring)[0] for number in range(4000)) / 4000
     step = np.sqrt(np.sum(p.astype(float) ** 2)) / 4
     assert not (wrong := np.abs(mean - p) > 5 * step / 2 / np.sqrt(4000)).any(), wrong.sum()
@@ -225,7 +225,7 @@ def check_zeros(text=None):
     """A matrix of zeros, one with a column of zeros, and one that comes after zeros."""
     zeros = [np.zeros((4, 3), np.float32), np.zeros(3, np.float32)]
     column = [np.outer([0, 1, 2, 3], [1, 0, 2]).astype(np.float32), np.ones(3, np.float32)]
-    with ringed.rings(SCRIPT, 1, text) as (script, (ring,)), np.errstate(all="raise"):
+    with ring_workers.rings(SCRIPT, 1, text) as (script, (ring,)), np.errstate(all="raise"):
         Q = {0: script.tf.Variable(np.float32([[1], [-0.5], [0.7]]))}
         for layers in column, zeros, column:
             c, mean = script.power_sgd(layers, Q, ring)
@@ -255,8 +255,8 @@ def distance(compress, apart, remember, **flags):
         script.leave(ring)
         return w
 
-    with ringed.rings(SCRIPT, 2) as (script, made):
-        return np.abs(ringed.together(made, work)[0] - 1).max()
+    with ring_workers.rings(SCRIPT, 2) as (script, made):
+        return np.abs(ring_workers.together(made, work)[0] - 1).max()
 
 
 def test_without_e_top_k_and_sign_stall():
@@ -271,7 +271,7 @@ def test_without_e_top_k_and_sign_stall():
 
 
 RECORD = [
-    *ringed.RECORD,
+    *ring_workers.RECORD,
     ("    choices = {\n", "    build.e = lambda: e[(k + 1) % n]\n    choices = {\n"),
     ("[w.numpy()]\n", "[w.numpy()]\n    metrics.errors = [build.e().numpy()]\n"),
     (
@@ -297,16 +297,16 @@ def check_training(quick, folder, name, changes=(), n=2):
     decides is left out of one step only.
     """
     flags, what = dict(CASES[name]), TRAINING + name
-    codes, output = ringed.train(
+    codes, output = ring_workers.train(
         quick, SCRIPT, folder, *command_line(flags), changes=[*changes, *RECORD], n=n
     )
     assert codes == [0] * n, output
-    folders = ringed.folders(folder, n)
+    folders = ring_workers.folders(folder, n)
     w = [np.load(each / "w.npy") for each in folders]
     e = [np.load(each / "e.npy").astype(float) for each in folders]
     losses = [[row["loss"] for row in support.pushes(each)] for each in folders]
     forget, gradient = flags.pop("forget-error", 0), problem.gradient_on_digits(n)
-    expected = EQUATION.REFERENCE(ringed.SHAPES, n, seed=problem.SEED, **flags)
+    expected = EQUATION.REFERENCE(ring_workers.SHAPES, n, seed=problem.SEED, **flags)
     wrong, moved = [], 0
     for step in range(STEPS):
         if not all(np.array_equal(each[step + 1], w[0][step + 1]) for each in w):
@@ -403,11 +403,11 @@ def check_going_on(quick, folder, name, changes=()):
     found = {}
     for kind, ends in {"whole": [14], "stopped": [7, 14]}.items():
         for end in ends:
-            codes, output = ringed.train(
+            codes, output = ring_workers.train(
                 quick, SCRIPT, folder / kind, *flags, changes=changes, steps=end
             )
             assert not any(codes), output
-        chief, *_ = ringed.folders(folder / kind)
+        chief, *_ = ring_workers.folders(folder / kind)
         found[kind] = models.saved_values(support.newest_checkpoint(chief))["w"]
     apart = np.abs(np.subtract(*found.values())).max()
     assert apart == 0, f"parameters: {apart:g} apart"
@@ -447,9 +447,9 @@ def test_a_mistake_about_going_on_is_caught(script, name, changes, quick, tmp_pa
 def test_a_worker_that_dies(quick, tmp_path):
     """Each other one ends at once, with an error that names it."""
     began = time.monotonic()
-    kill = f"        if metrics.step == 50 and {ringed.RANK} == 1: os.kill(os.getpid(), 9)\n"
-    changes = [(ringed.IN_THE_LOOP, kill + ringed.IN_THE_LOOP)]
-    codes, output = ringed.train(quick, SCRIPT, tmp_path, changes=changes, steps=10**6)
+    kill = f"        if metrics.step == 50 and {ring_workers.RANK} == 1: os.kill(os.getpid(), 9)\n"
+    changes = [(ring_workers.IN_THE_LOOP, kill + ring_workers.IN_THE_LOOP)]
+    codes, output = ring_workers.train(quick, SCRIPT, tmp_path, changes=changes, steps=10**6)
     assert time.monotonic() < began + support.patience(30)
     assert codes == [1, -signal.SIGKILL, 1], output
     assert re.search(r"ConnectionError: worker 1, the (left|right) neighbour: ", output), output
@@ -466,6 +466,6 @@ def test_a_worker_that_dies(quick, tmp_path):
     ],
 )
 def test_a_wrong_flag_is_refused_and_explained(flags, words, quick, tmp_path):
-    codes, output = ringed.train(quick, SCRIPT, tmp_path, *flags, n=1)
+    codes, output = ring_workers.train(quick, SCRIPT, tmp_path, *flags, n=1)
     assert codes == [1] and words in output, output
     assert errors.explain(output)

@@ -6,7 +6,7 @@ import equations
 import numpy as np
 import problem
 import pytest
-import ringed
+import ring_workers
 import support
 from lab import examples
 
@@ -49,8 +49,8 @@ def train(first, text=None, gradient=gradient):
             script.leave(ring)
         return found, moved
 
-    with ringed.joining(script, len(first), 20, script.both_ways) as made:
-        done = ringed.together(made, work)
+    with ring_workers.joining(script, len(first), 20, script.both_ways) as made:
+        done = ring_workers.together(made, work)
     assert not [worker for worker in done if isinstance(worker, OSError)], done
     return [np.array(part) for part in zip(*done)]
 
@@ -113,28 +113,30 @@ def test_disagreement_shrinks_by_lambda_2_in_each_step(n, ratio):
 
 
 def test_one_worker_is_refused():
-    ringed.check_refused(SCRIPT, 1, "D-PSGD needs two workers at least")
+    ring_workers.check_refused(SCRIPT, 1, "D-PSGD needs two workers at least")
 
 
 @pytest.mark.long
 def test_the_training_is_that_of_the_equation(tmp_path):
     """Its graph, with the gradients of the script's own model; all begin with w of worker 0."""
     leave = "    for ring in rings:\n        leave(ring)\n"
-    record = [*ringed.RECORD[:-1], (leave, "    np.save('w.npy', metrics.values)\n" + leave)]
+    record = [*ring_workers.RECORD[:-1], (leave, "    np.save('w.npy', metrics.values)\n" + leave)]
     with support.QuickCluster(ps=0) as quick:
-        codes, output = ringed.train(quick, SCRIPT, tmp_path, changes=record)
+        codes, output = ring_workers.train(quick, SCRIPT, tmp_path, changes=record)
     assert codes == [0] * 3, output
-    found = [np.load(folder / "w.npy") for folder in ringed.folders(tmp_path)]
+    found = [np.load(folder / "w.npy") for folder in ring_workers.folders(tmp_path)]
     assert all(np.array_equal(w[0], found[0][0]) for w in found)
     on_digits = problem.gradient_on_digits(3)
 
     def flat_gradient(k, number, w):
-        return np.concatenate([g.ravel() for g in on_digits(k, number, ringed.arrays(w))[1]])
+        return np.concatenate([g.ravel() for g in on_digits(k, number, ring_workers.arrays(w))[1]])
 
     due = EQUATION.REFERENCE([w[0] for w in found], flat_gradient, problem.LR)
     for step in range(1, 21):
         due.together()
         assert np.abs(np.array([w[step] for w in found]) - due.w).max() < 1e-5
     assert np.abs(found[0][20] - found[1][20]).max() > 0.01
-    rows = [row["bytes"] for folder in ringed.folders(tmp_path) for row in support.pushes(folder)]
+    rows = [
+        row["bytes"] for folder in ring_workers.folders(tmp_path) for row in support.pushes(folder)
+    ]
     assert set(rows) == {4.0 * 4 * found[0].shape[1]}

@@ -4,32 +4,8 @@ Then the mistakes: each is put into a copy of the script, and a comparison of nu
 must fail. That the mistaken script runs all the same, and ends well, is tested, too.
 
 A script my_algorithm.py, in whatever folder, has a file tests/equations/my_algorithm.py, found by
-its name. hogwild.py is a model of one, and aeamsgd.py with VARIABLES. Such a file imports
-nothing of the script, and has:
-
-REFERENCE   the equation in NumPy: a class as those of lab/references.py, or one of them. Derive
-            it from HogWild and write `update`, or from Synchronous and write `move`.
-FLAGS       {"local_steps": 4}: the flags of the script, and keyword arguments of the reference.
-            Without them a script has problem.command_line({}). None: the script lacks that flag.
-MISTAKES    {"parameters": {"the push adds": [(text of the script, what replaces it)]}}: what the
-            comparison that must fail is called, the name of the mistake, and the mistake.
-            Comparisons are "parameters", "losses", "steps", "staleness", and those of VARIABLES.
-
-It may have, too:
-VARIABLES   {"velocities": ".*_v"}: what else lasts from push to push, as values() of the reference
-            calls it, and the pattern of the whole names of the script's variables for it. They are
-            compared as well. Without it w alone is. Where a ps has functions: the name of what
-            they save beside w, or a function of what a worker keeps (its update has a `begin`).
-PULLS       "pull": what update() calls to pull, where it does not use the w_k that it is given.
-WORKERS     1 where a single worker pulls and pushes in turn; else two are interleaved.
-PROBLEM     what the script trains on, one of tests/support/problem.py; problem.digits if left out.
-NOT_RUN     the mistakes that the test of whole runs leaves out, because they wait for ever, or
-            because a run needs more than the script.
-DIFFERS     60: by how many lines at most an asynchronous script differs from the one that its
-            docstring names; 40 if left out.
-COMPARED_BY "tests/equations/test_ring.py::test_...": the test that compares a script that the tests
-            here cannot, such as one without a ps. That test takes the fields from
-            equations.of(script); without REFERENCE it has a reference of its own.
+its name. hogwild.py is a model of one, and aeamsgd.py with VARIABLES. Such a file imports nothing
+of the script. tests/support/equations.py lists its fields, NEEDED and DEFAULTS.
 
 The field `Kind:` of the script's docstring chooses the test. The tests here are for a parameter
 server that is asynchronous, for a single process, and for Train-and-Evaluate. They ask for a pull

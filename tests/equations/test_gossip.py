@@ -10,7 +10,7 @@ import types
 import equations
 import numpy as np
 import pytest
-import ringed
+import ring_workers
 import support
 from lab import examples
 from tfrun import errors
@@ -30,7 +30,7 @@ class Worker:
         self.flags = types.SimpleNamespace(**{**defaults, **flags})
         self.script, self.k, self.gradient_of = script, k, gradient
         self.addresses, self.asked = addresses, 0
-        self.peers = script.Pairs(ringed.Cluster(addresses, k), self.flags)
+        self.peers = script.Pairs(ring_workers.Cluster(addresses, k), self.flags)
         self.w = script.tf.Variable(np.full(SIZE, k, np.float32))
         self.number = script.tf.Variable(0, dtype=script.tf.int64)
 
@@ -162,7 +162,7 @@ def check_asynchronous(text=None):
             elif stepping is None:
                 workers[k].ask()
             else:
-                row = ringed.step_during(workers[stepping], workers[k].ask)
+                row = ring_workers.step_during(workers[stepping], workers[k].ask)
             pairs = asked[n_asked:]
             if len(pairs) != (what == "ask"):
                 wrong.append(f"neighbours: worker {k} has asked {len(pairs)}")
@@ -456,4 +456,4 @@ def test_nobody_answers(k, names):
 
 
 def test_an_odd_number_of_workers_is_refused():
-    ringed.check_refused(SCRIPT, 3, "Gossip-SGD needs an even number of workers, and has 3")
+    ring_workers.check_refused(SCRIPT, 3, "Gossip-SGD needs an even number of workers, and has 3")

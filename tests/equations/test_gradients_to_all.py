@@ -11,7 +11,7 @@ import types
 import equations
 import numpy as np
 import pytest
-import ringed
+import ring_workers
 import support
 from lab import examples
 from tfrun import errors
@@ -169,7 +169,7 @@ def check(mode, text=None):
             if other is None:
                 late, moved = made[k].step()
             else:
-                late, moved = ringed.step_during(made[k], made[other].step)
+                late, moved = ring_workers.step_during(made[k], made[other].step)
                 due.step(other, due.w[other])
             due.step(k, before)
             found = np.array([worker.values() for worker in made])
@@ -259,19 +259,19 @@ LOST = [  # worker 1 ends, in the middle of a run
 def test_a_run_ends_with_one_w(mode, tmp_path):
     """Through the ports of three workers, of a w in parts, with a checkpoint that has all parts."""
     with support.QuickCluster(ps=MODES[mode], tasks=3 + MODES[mode]) as quick:
-        codes, output = ringed.train(quick, SCRIPT, tmp_path, changes=RECORD, steps=60)
+        codes, output = ring_workers.train(quick, SCRIPT, tmp_path, changes=RECORD, steps=60)
     assert not any(codes), output
-    first, last = zip(*[np.load(folder / "w.npy") for folder in ringed.folders(tmp_path)])
+    first, last = zip(*[np.load(folder / "w.npy") for folder in ring_workers.folders(tmp_path)])
     assert all((w == first[0]).all() for w in first), "not all begin with the w of worker 0"
     apart = np.abs(np.array(last) - last[0]).max()
     assert apart == 0 if mode == "forwarder" else apart < 1e-4
     assert np.abs(last[0] - first[0]).max() > 0.01
-    shapes = [np.empty(shape).shape for shape in ringed.SHAPES]
-    chief = ringed.folders(tmp_path)[0]
+    shapes = [np.empty(shape).shape for shape in ring_workers.SHAPES]
+    chief = ring_workers.folders(tmp_path)[0]
     saved = models.saved_values(support.newest_checkpoint(chief), shapes)["w"]
     assert (np.concatenate([np.ravel(part) for part in saved]) == last[0]).all()
     sent = 4 * last[0].size * (1 if mode == "forwarder" else 2)
-    for folder in ringed.folders(tmp_path):
+    for folder in ring_workers.folders(tmp_path):
         rows = support.pushes(folder)
         assert len(rows) == 60 and {row["bytes"] for row in rows} == {sent}
 
@@ -280,7 +280,7 @@ def test_a_run_ends_with_one_w(mode, tmp_path):
 def test_a_lost_worker_is_named(mode, tmp_path):
     """No other worker goes on without it, and none waits for ever."""
     with support.QuickCluster(ps=MODES[mode], tasks=3 + MODES[mode]) as quick:
-        codes, output = ringed.train(
+        codes, output = ring_workers.train(
             quick, SCRIPT, tmp_path, "--step-timeout", "5", changes=LOST, steps=10000
         )
     workers = codes[MODES[mode] :]

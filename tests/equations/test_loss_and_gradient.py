@@ -16,7 +16,7 @@ import interleaved
 import numpy as np
 import problem
 import pytest
-import ringed
+import ring_workers
 import support
 import test_model_parallelism
 import test_sharded
@@ -219,8 +219,8 @@ def rings(script, text, folder, n=3):
         script_of.leave(ring)
         return first, rows, w.numpy()
 
-    with ringed.rings(script, n, text) as (script_of, made):
-        done = ringed.together_built(script_of, made, command_line(more), work)
+    with ring_workers.rings(script, n, text) as (script_of, made):
+        done = ring_workers.together_built(script_of, made, command_line(more), work)
     w, due = tape.cut(done[0][0].astype(float)), []
     for number in range(UPDATES):
         found = [tape(k, number, w) for k in range(n)]
@@ -245,8 +245,8 @@ def neighbours(script, text, folder, n=3):
             module.leave(ring)
         return first, rows, w.numpy()
 
-    with ringed.joining(module, n, 20, module.both_ways) as made:
-        done = ringed.together_built(module, made, command_line({}), work)
+    with ring_workers.joining(module, n, 20, module.both_ways) as made:
+        done = ring_workers.together_built(module, made, command_line({}), work)
     agree_in_gossip(script, done, lambda expected: expected.together())
 
 
@@ -264,7 +264,7 @@ def pairs(script, text, folder, n=3):
         more = {"averagings": averagings, "let_average": lambda _: np.int64(0)}
         return types.SimpleNamespace(rank=k, n=n, **more)
 
-    done = ringed.together_built(module, [alone(k) for k in range(n)], command_line({}), work)
+    done = ring_workers.together_built(module, [alone(k) for k in range(n)], command_line({}), work)
     agree_in_gossip(
         script, done, lambda expected: [expected.step(k, expected.w[k]) for k in range(n)]
     )

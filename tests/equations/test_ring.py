@@ -16,7 +16,7 @@ import numpy as np
 import problem
 import pytest
 import recovery
-import ringed
+import ring_workers
 import support
 from lab import examples
 from tfrun import errors
@@ -68,8 +68,8 @@ def check_all_reduce(n, size, text=None):
         script.leave(ring)
         return x, ring.sent - before[0], ring.received - before[1], apart
 
-    with ringed.rings(SCRIPT, n, text) as (script, made):
-        done = ringed.together(made, work)
+    with ring_workers.rings(SCRIPT, n, text) as (script, made):
+        done = ring_workers.together(made, work)
     wrong, expected = [], ring_sum(vectors)
     assert not [each for each in done if isinstance(each, OSError)], done
     exact = sum(v.astype(np.float64) for v in vectors)
@@ -150,13 +150,16 @@ def test_who_sends_first_and_then_receives_waits_for_ever():
     """Where the vector is longer than the buffers; shorter ones get through."""
     first = [("if into else [self.right]", "if not out else [self.right]")]
     check_all_reduce(3, 60, examples.replaced(SCRIPT, first))
-    with ringed.rings(SCRIPT, 2, examples.replaced(SCRIPT, first), timeout=1) as (script, made):
+    with ring_workers.rings(SCRIPT, 2, examples.replaced(SCRIPT, first), timeout=1) as (
+        script,
+        made,
+    ):
 
         def work(ring):
             script.join(ring, "the same")
             script.all_reduce(np.ones(10**7, np.float32), ring)
 
-        for lost in ringed.together(made, work):
+        for lost in ring_workers.together(made, work):
             assert "silent" in str(lost) or "closed" in str(lost)
 
 
@@ -165,16 +168,18 @@ def test_who_sends_first_and_then_receives_waits_for_ever():
 
 def check_training(quick, folder, changes=(), flags=(), n=3):
     """The named comparisons of numbers that a mistake must fail."""
-    codes, output = ringed.train(
-        quick, SCRIPT, folder, *flags, changes=[*changes, *ringed.RECORD], n=n
+    codes, output = ring_workers.train(
+        quick, SCRIPT, folder, *flags, changes=[*changes, *ring_workers.RECORD], n=n
     )
     assert codes == [0] * n, output
-    values = [np.load(each / "w.npy") for each in ringed.folders(folder, n)]
+    values = [np.load(each / "w.npy") for each in ring_workers.folders(folder, n)]
     assert [len(each) for each in values] == [21] * n
-    first, gradient = ringed.arrays(values[0][0]), problem.gradient_on_digits(n)
+    first, gradient = ring_workers.arrays(values[0][0]), problem.gradient_on_digits(n)
     expected = EQUATION.REFERENCE(first, n, gradient, problem.LR)
     wrong, union = [], [v.astype(np.float64) for v in first]
-    losses = [[row["loss"] for row in support.pushes(each)] for each in ringed.folders(folder, n)]
+    losses = [
+        [row["loss"] for row in support.pushes(each)] for each in ring_workers.folders(folder, n)
+    ]
     for step in range(21):
         if not all(np.array_equal(each[step], values[0][step]) for each in values):
             wrong.append(f"ranks: not bit for bit the same after {step} steps")
@@ -198,19 +203,21 @@ def test_training_is_one_worker_on_the_union_of_the_batches(quick, tmp_path):
     and rank 0 alone writes a checkpoint, with w as one vector."""
     check_training(quick, tmp_path)
 
-    size = 4 * sum(np.prod(shape) for shape in ringed.SHAPES)
-    moved = [{row["bytes"] for row in support.pushes(each)} for each in ringed.folders(tmp_path)]
+    size = 4 * sum(np.prod(shape) for shape in ring_workers.SHAPES)
+    moved = [
+        {row["bytes"] for row in support.pushes(each)} for each in ring_workers.folders(tmp_path)
+    ]
     chunks = [4 * len(range(size // 4)[chunk(size // 4, 3, c)]) for c in range(3)]
     # Sent: twice all but the next one, or the one after it; received: the own one, or the next.
     due = [4 * size - chunks[k] - 2 * chunks[(k + 1) % 3] - chunks[(k + 2) % 3] for k in range(3)]
     assert moved == [{float(bytes)} for bytes in due]
 
-    checkpoint = support.newest_checkpoint(ringed.folders(tmp_path)[0])
-    saved = models.saved_values(checkpoint, ringed.SHAPES)["w"]
-    last = ringed.arrays(np.load(ringed.folders(tmp_path)[0] / "w.npy")[20])
+    checkpoint = support.newest_checkpoint(ring_workers.folders(tmp_path)[0])
+    saved = models.saved_values(checkpoint, ring_workers.SHAPES)["w"]
+    last = ring_workers.arrays(np.load(ring_workers.folders(tmp_path)[0] / "w.npy")[20])
     assert all(np.array_equal(a, b) for a, b in zip(saved, last, strict=True))
 
-    left = [{path.name for path in each.glob("*")} for each in ringed.folders(tmp_path)]
+    left = [{path.name for path in each.glob("*")} for each in ring_workers.folders(tmp_path)]
     for k in 1, 2:
         assert left[k] == {f"metrics-worker-{k}.csv", "w.npy"}
     assert {"checkpoint", "model.ckpt-20.index", "flags.json"} < left[0]
@@ -224,7 +231,7 @@ def test_buckets_change_no_bit(quick, tmp_path):
     values = []
     for buckets in "1", "3":
         check_training(quick, tmp_path / buckets, flags=["--buckets", buckets], n=2)
-        values.append(np.load(ringed.folders(tmp_path / buckets)[0] / "w.npy"))
+        values.append(np.load(ring_workers.folders(tmp_path / buckets)[0] / "w.npy"))
     assert np.array_equal(*values)
     with support.caught("(ranks|parameters)"):
         check_training(quick, tmp_path / "cut", [CUT], ["--buckets", "3"], n=2)
@@ -285,8 +292,8 @@ def at_step(step, what):
     """A change by which a worker does something after so many steps."""
     return [
         (
-            ringed.IN_THE_LOOP,
-            f"        if metrics.step == {step} and {what}\n{ringed.IN_THE_LOOP}",
+            ring_workers.IN_THE_LOOP,
+            f"        if metrics.step == {step} and {what}\n{ring_workers.IN_THE_LOOP}",
         )
     ]
 
@@ -294,8 +301,8 @@ def at_step(step, what):
 def test_a_worker_that_dies(quick, tmp_path):
     """Each other one ends at once, with an error that names it."""
     began = time.monotonic()
-    kill = at_step(50, ringed.RANK + " == 1: os.kill(os.getpid(), 9)")
-    codes, output = ringed.train(quick, SCRIPT, tmp_path, changes=kill, steps=10**6)
+    kill = at_step(50, ring_workers.RANK + " == 1: os.kill(os.getpid(), 9)")
+    codes, output = ring_workers.train(quick, SCRIPT, tmp_path, changes=kill, steps=10**6)
     assert time.monotonic() < began + support.patience(30)
     assert codes == [1, -signal.SIGKILL, 1], output
     assert re.search(r"ConnectionError: worker 1, the (left|right) neighbour: ", output), output
@@ -306,33 +313,37 @@ def test_the_whole_cluster_dies_and_goes_on(quick, tmp_path):
     """From the last checkpoint, which rank 0 alone has."""
     kill = at_step(27, "True: os.kill(os.getpid(), 9)")
     flags = ["--checkpoint-steps", "10"]
-    codes, output = ringed.train(quick, SCRIPT, tmp_path, *flags, changes=kill, steps=40)
+    codes, output = ring_workers.train(quick, SCRIPT, tmp_path, *flags, changes=kill, steps=40)
     assert set(codes) <= {1, -signal.SIGKILL} and not any(
-        (each / "result.json").exists() for each in ringed.folders(tmp_path)
+        (each / "result.json").exists() for each in ring_workers.folders(tmp_path)
     )
     killed = time.time()
-    codes, output = ringed.train(quick, SCRIPT, tmp_path, *flags, changes=ringed.RECORD, steps=40)
+    codes, output = ring_workers.train(
+        quick, SCRIPT, tmp_path, *flags, changes=ring_workers.RECORD, steps=40
+    )
     assert codes == [0] * 3, output
-    for each in ringed.folders(tmp_path):
+    for each in ring_workers.folders(tmp_path):
         steps = [r["global_step"] for r in support.pushes(each) if r["push_time"] > killed]
         assert steps == list(range(21, 41)), each
         w = np.load(each / "w.npy")
-        assert len(w) == 21 and np.array_equal(w, np.load(ringed.folders(tmp_path)[0] / "w.npy"))
+        assert len(w) == 21 and np.array_equal(
+            w, np.load(ring_workers.folders(tmp_path)[0] / "w.npy")
+        )
 
 
 def test_one_of_five_is_gone():
     """Who ends first names it; the others end, too, each because of a neighbour."""
-    with ringed.rings(SCRIPT, 5) as (script, made):
+    with ring_workers.rings(SCRIPT, 5) as (script, made):
 
         def work(ring):
             script.join(ring, "the same")
             for number in range(100):
                 if (ring.rank, number) == (2, 50):
-                    return ringed.close(ring)
+                    return ring_workers.close(ring)
                 script.all_reduce(np.ones(1000), ring)
 
         began = time.monotonic()
-        lost = [str(each) for each in ringed.together(made, work)]
+        lost = [str(each) for each in ring_workers.together(made, work)]
         assert time.monotonic() < began + 10
     assert lost[2] == "None" and all(
         "closed" in each or "Errno" in each for each in lost if each != "None"
@@ -347,7 +358,7 @@ def test_one_of_five_is_gone():
 
 def test_one_of_three_hangs():
     """The others wait for --step-timeout, then each names a neighbour."""
-    with ringed.rings(SCRIPT, 3, timeout=1) as (script, made):
+    with ring_workers.rings(SCRIPT, 3, timeout=1) as (script, made):
 
         def work(ring):
             script.join(ring, "the same")
@@ -356,7 +367,7 @@ def test_one_of_three_hangs():
             script.all_reduce(np.ones(1000), ring)
 
         began = time.monotonic()
-        lost = [str(each) for each in ringed.together(made, work)]
+        lost = [str(each) for each in ring_workers.together(made, work)]
         assert time.monotonic() < began + 10
     # The first of them says for how long; the other one may see first that this one has gone.
     assert any("silent, or waits itself, for 1 s now" in each for each in lost), lost
@@ -365,7 +376,7 @@ def test_one_of_three_hangs():
 
 def test_strangers_are_sent_away(capfd):
     """What they say is not read as data; the ring forms, and sums, as if they had not been."""
-    with ringed.rings(SCRIPT, 2) as (script, made):
+    with ring_workers.rings(SCRIPT, 2) as (script, made):
         made[0].hash = 64 * "0"
         other = script.greeting(made[0], -1)
 
@@ -393,7 +404,7 @@ def test_strangers_are_sent_away(capfd):
             first.result(timeout=20)
         answers = [answer(s) for s in strangers]
         vectors = [np.arange(5, dtype=np.float32), np.ones(5, np.float32)]
-        ringed.together(made, lambda ring: script.all_reduce(vectors[ring.rank], ring))
+        ring_workers.together(made, lambda ring: script.all_reduce(vectors[ring.rank], ring))
     assert answers[:2] == [b"", b""] and answers[2] == script.greeting(made[0])
     assert np.array_equal(vectors, [[1, 2, 3, 4, 5]] * 2)
     said = [line for line in capfd.readouterr().err.splitlines() if "refused" in line]
@@ -405,7 +416,7 @@ def test_strangers_are_sent_away(capfd):
 def test_workers_that_do_not_match(quick, tmp_path):
     """Other flags, or another model: all end, the first one because of that."""
     other = [("join(ring, [vars(flags), ", "join(ring, [vars(flags), cluster.rank, "), HURRIED]
-    codes, output = ringed.train(quick, SCRIPT, tmp_path, changes=other)
+    codes, output = ring_workers.train(quick, SCRIPT, tmp_path, changes=other)
     assert codes == [1] * 3, output
     words = r"worker \d has another script, TF_CONFIG, flags or model than worker \d"
     assert re.search("ConnectionError: " + words, output), output
@@ -414,9 +425,9 @@ def test_workers_that_do_not_match(quick, tmp_path):
 def test_a_worker_of_another_example(capfd):
     """Catches a greeting that says nothing of the example: with equal flags it would be let in."""
     other = examples.load(examples.main_script("Further-Algorithms/D-PSGD"))
-    with ringed.rings(SCRIPT, 2) as (script, made):
+    with ring_workers.rings(SCRIPT, 2) as (script, made):
         own = [script, other]
-        found = ringed.together(made, lambda ring: own[ring.rank].join(ring, "the same"))
+        found = ring_workers.together(made, lambda ring: own[ring.rank].join(ring, "the same"))
     assert any(f"worker {k} has another script" in str(found[1 - k]) for k in (0, 1)), found
     assert "refused a connection from 127.0.0.1: it is not worker" in capfd.readouterr().err
 

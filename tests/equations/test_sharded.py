@@ -12,7 +12,7 @@ import interleaved
 import numpy as np
 import problem
 import pytest
-import ringed
+import ring_workers
 import support
 from lab import examples
 from tfrun.runs import models
@@ -20,7 +20,7 @@ from tfrun.runs import models
 SCRIPT = examples.main_script("Further-Algorithms/Sharded-Training")
 QUICK = dict(ps=0)  # of the fixture quick
 EQUATION = equations.of(SCRIPT)
-SIZE = sum(int(np.prod(shape)) for shape in ringed.SHAPES)
+SIZE = sum(int(np.prod(shape)) for shape in ring_workers.SHAPES)
 STEPS = 6
 
 # What a training has left of one worker: w after each step, the rows of its metrics, the bytes that
@@ -52,7 +52,7 @@ def together(script, rings, flags, work):
         script.leave(ring)
         return found
 
-    workers = ringed.together(rings, joined)
+    workers = ring_workers.together(rings, joined)
     assert not [worker for worker in workers if isinstance(worker, OSError)], workers
     return workers
 
@@ -77,7 +77,7 @@ def train(n, text=None, steps=STEPS, before=None, **more):
             values.append(gathered(blocks))
         return Worker(ring.rank, values, rows, sent, list(lanes.events), blocks)
 
-    with ringed.rings(SCRIPT, n, text) as (script, rings):
+    with ring_workers.rings(SCRIPT, n, text) as (script, rings):
         return together(script, rings, flags, work)
 
 
@@ -104,7 +104,7 @@ def check_equation(n, stage, text=None, **more):
     """The named comparisons of numbers that a mistake must fail."""
     workers, wrong = train(n, text, stage=stage, **more), []
     expected = EQUATION.REFERENCE(
-        ringed.arrays(workers[0].w[0]),
+        ring_workers.arrays(workers[0].w[0]),
         n,
         problem.gradient_on_digits(n),
         EQUATION.FLAGS["learning_rate"],
@@ -308,7 +308,7 @@ def run_and_save(folder, n, stage, restoring, text=None):
             script.save(blocks, state, facts, ring)
         return Worker(ring.rank, [gathered(blocks)], [], [], [], blocks)
 
-    with ringed.rings(SCRIPT, n, text) as (script, rings):
+    with ring_workers.rings(SCRIPT, n, text) as (script, rings):
         return together(script, rings, flags, work)
 
 
@@ -319,7 +319,7 @@ def check_checkpoint(folder, before, after, text=None):
     for name in "w", "m", "v":
         if not np.array_equal(of_owners(one, name), of_owners(other, name)):
             wrong.append(f"shards: {name} differs")
-    w = models.saved_values(support.newest_checkpoint(folder), ringed.SHAPES)["w"]
+    w = models.saved_values(support.newest_checkpoint(folder), ring_workers.SHAPES)["w"]
     if not np.array_equal(interleaved.flat(w), other[0].w[0]):
         wrong.append("shards: `tfrun export` would read another w")
     assert sorted(os.listdir(folder))[0] == "checkpoint"
@@ -351,7 +351,7 @@ def test_a_worker_that_dies(quick, tmp_path):
     at = "        lanes.events.clear()\n"
     kill = f"        if metrics.step == 9 and ring.rank == 1: os.kill(os.getpid(), 9)\n{at}"
     began = time.monotonic()
-    codes, output = ringed.train(
+    codes, output = ring_workers.train(
         quick, SCRIPT, tmp_path, changes=[(at, kill)], steps=10**6, calls=False
     )
     assert time.monotonic() < began + support.patience(30)

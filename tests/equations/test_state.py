@@ -16,7 +16,7 @@ import interleaved
 import numpy as np
 import problem
 import pytest
-import small
+import small_scripts
 import support
 from lab import examples, references, regions
 from problem import BATCH, SEED, command_line
@@ -114,9 +114,9 @@ class Ranks:
     """Runs a script as horovodrun does, in the place of a QuickCluster."""
 
     def run(self, script, directory, *flags, workers):
-        command = [*small.TFRUN, "--timeout", "150", "--", "horovodrun", "--gloo", "-np"]
+        command = [*small_scripts.TFRUN, "--timeout", "150", "--", "horovodrun", "--gloo", "-np"]
         command += [str(workers), sys.executable, script, *flags]
-        done = support.finished(*command, env=support.environment(directory), seconds=160)
+        done = support.run_to_end(*command, env=support.environment(directory), seconds=160)
         return [done.returncode], done.stdout + done.stderr
 
 

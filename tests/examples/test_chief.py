@@ -8,7 +8,7 @@ import interleaved
 import numpy as np
 import problem
 import pytest
-import small
+import small_scripts
 import support
 from lab import examples
 from lab.references import perceptron
@@ -197,9 +197,9 @@ def test_who_is_let_go_beside_a_chief(failing, goes_on, tmp_path):
         failing,
         2 if goes_on else 60,
     )
-    small.write(tmp_path, body)
+    small_scripts.write(tmp_path, body)
     flags = ["--ps", "1", "--chief", "--workers", "2", "--restarts", "1"]
-    process = small.start(tmp_path, *flags)
+    process = small_scripts.start(tmp_path, *flags)
     output = process.communicate(timeout=support.patience(40))[0]
     assert process.returncode == 6, output
     assert ("is let go" in output) == goes_on, output

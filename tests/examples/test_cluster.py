@@ -232,7 +232,7 @@ def test_what_the_security_note_says(tmp_path):
         assert listens and listens <= {"::", "0.0.0.0"}, listens
         (tmp_path / "stranger.py").write_text(STRANGER)
         command = [sys.executable, tmp_path / "stranger.py", port, tmp_path / "secret"]
-        asked = support.finished(*command, env=support.warm_environment(tmp_path))
+        asked = support.run_to_end(*command, env=support.warm_environment(tmp_path))
         assert asked.stdout.strip() == "my secret", asked.stderr
 
 

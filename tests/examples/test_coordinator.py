@@ -7,7 +7,7 @@ import time
 import equations
 import numpy as np
 import pytest
-import small
+import small_scripts
 import support
 from lab import examples
 from problem import BATCH, LR, SEED, digits_like, gradient_on_digits
@@ -341,7 +341,7 @@ def test_a_worker_that_hangs_is_named(tmp_path):
     # The chief builds its graph before the first update, which takes seconds, too.
     (tmp_path / SCRIPT.name).write_text(examples.replaced(SCRIPT, [(old, new % 15)]))
     flags = ["--chief", "--ps", "1", "--workers", "2", "--timeout", "90"]
-    run = small.start(tmp_path, *flags, script=SCRIPT.name, arguments=["--steps", "100000"])
+    run = small_scripts.start(tmp_path, *flags, script=SCRIPT.name, arguments=["--steps", "100000"])
     try:
         support.wait_until(lambda: len(support.pushes(tmp_path / "run")) > 100, 60, "training")
         support.task(tmp_path / "run", "worker", 1).send_signal(signal.SIGSTOP)

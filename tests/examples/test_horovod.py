@@ -17,7 +17,7 @@ import pytest
 import support
 from lab import examples, references
 from recovery import checkpoint
-from small import TFRUN
+from small_scripts import TFRUN
 from tfrun import errors
 
 # The limit is that of a test alone: building Horovod, in the fixture, has its own.
@@ -94,7 +94,7 @@ def record(folder, n, jobs):
     command = [*TFRUN, "--timeout", "300", "--", *ranks.split()]
     command += [support.ROOT / "tests" / "support" / "ranks.py", folder]
     env = support.environment(folder / "horovodrun", TFRUN_ISOLATE="1")
-    done = support.finished(*command, env=env, seconds=320)
+    done = support.run_to_end(*command, env=env, seconds=320)
     assert done.returncode == 0, done.stdout
     assert sorted(re.findall(r"done: (.*)", done.stdout)) == sorted(n * list(jobs)), done.stdout
     return {name: [Rank(folder / name / str(k)) for k in range(n)] for name in jobs}
@@ -274,7 +274,7 @@ def test_another_problem(tmp_path):
     problem, ranks = plugging.file_of("convolution"), f"horovodrun --gloo -np 2 python {DENSE}"
     command = [*TFRUN, "--timeout", "300", "--problem", problem, "--", *ranks.split()]
     command += ["--steps", "150"]
-    done = support.finished(*command, env=support.environment(tmp_path / "run"), seconds=320)
+    done = support.run_to_end(*command, env=support.environment(tmp_path / "run"), seconds=320)
     assert done.returncode == 0, done.stdout
     result = support.result(tmp_path / "run")
     assert plugging.PROBLEMS["convolution"](result), result
@@ -385,11 +385,11 @@ def test_the_dry_run_is_a_script(tmp_path):
     env = support.environment(tmp_path, DRY_RUN="1")
     # As in an activated shell: the script calls tfrun at its end, where there is one.
     env["PATH"] = os.pathsep.join([str(support.ROOT / "tfrun" / "bin"), env["PATH"]])
-    written = support.finished("bash", FOLDER / "run.sh", "--steps", "7", env=env)
+    written = support.run_to_end("bash", FOLDER / "run.sh", "--steps", "7", env=env)
     assert written.returncode == 0, written.stderr
     assert re.search(r"(?m)^horovodrun --gloo .*\.py --steps 7$", written.stdout), written.stdout
     del env["DRY_RUN"]
-    ran = support.finished("bash", "-c", written.stdout, env=env)
+    ran = support.run_to_end("bash", "-c", written.stdout, env=env)
     assert ran.returncode == 0, ran.stderr
     assert support.result(tmp_path)["steps"] == 7
 
@@ -448,7 +448,7 @@ def elsewhere(tmp_path):
 
 def test_a_build_without_a_compiler(elsewhere):
     env = {**elsewhere, "CXX": "/nowhere", "PATH": str(pathlib.Path(sys.executable).parent)}
-    done = support.finished(sys.executable, BUILD, env=env)
+    done = support.run_to_end(sys.executable, BUILD, env=env)
     assert done.returncode == 1
     assert re.fullmatch(r"set-up failed: .* needs a C\+\+17 compiler; .*\n", done.stderr)
 
@@ -457,7 +457,7 @@ def test_a_build_in_a_folder_with_a_space(elsewhere, tmp_path):
     """Catches a build that compiles for a minute before the compiler finds half a path."""
     (tmp_path / "a folder").symlink_to(sys.prefix)
     python = tmp_path / "a folder" / "bin" / "python"
-    done = support.finished(python, BUILD, env=elsewhere)
+    done = support.run_to_end(python, BUILD, env=elsewhere)
     assert done.returncode == 1
     assert re.fullmatch(r"set-up failed: .* where a path has a space: .*/a folder\n", done.stderr)
 
@@ -475,7 +475,7 @@ def test_an_interrupted_build_leaves_nothing_half_made(elsewhere, tmp_path):
         support.wait_until(lambda: not support.processes_of(tmp_path), 10, "gone")
     assert not list((tmp_path / "wheels").glob("*.whl"))
     # The lock is free, and it begins anew; now without a network.
-    done = support.finished(
+    done = support.run_to_end(
         sys.executable, BUILD, env={**elsewhere, "PIP_INDEX_URL": "http://127.0.0.1:9/"}
     )
     assert done.returncode == 1 and "fetching Horovod" in done.stderr

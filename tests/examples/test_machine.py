@@ -12,7 +12,7 @@ import types
 
 import numpy as np
 import pytest
-import small
+import small_scripts
 import support
 from lab import examples, regions
 from tfrun.runs import run_directory
@@ -156,10 +156,10 @@ def test_all_workers_load_the_same(tmp_path):
     """Catches a generator without a seed, and a set whose order is another in each process."""
     problem = tmp_path / "mine.py"
     problem.write_text(DRAWS)
-    command = [*small.TFRUN, "--ps", "1", "--workers", "2", "--problem", problem, "--"]
+    command = [*small_scripts.TFRUN, "--ps", "1", "--workers", "2", "--problem", problem, "--"]
     env = support.environment(tmp_path / "run")
     script = examples.main_script("HogWild")
-    done = support.finished(*command, script, "--steps", "40", env=env, seconds=100)
+    done = support.run_to_end(*command, script, "--steps", "40", env=env, seconds=100)
     assert done.returncode == 0, done.stdout + done.stderr
     first, second = (json.loads((tmp_path / f"run/drawn-{k}.json").read_text()) for k in (0, 1))
     assert first == second
@@ -169,9 +169,17 @@ def test_all_workers_load_the_same(tmp_path):
 @pytest.mark.parametrize("name, ps", [("HogWild", 1), ("Ring-AllReduce", 0)])
 def test_a_run_without_docstrings(name, ps, tmp_path):
     """Catches what else needs a docstring, or an assert, in a script or in tfrun."""
-    command = [*small.TFRUN, "--ps", str(ps), "--workers", "2", "--", examples.main_script(name)]
+    command = [
+        *small_scripts.TFRUN,
+        "--ps",
+        str(ps),
+        "--workers",
+        "2",
+        "--",
+        examples.main_script(name),
+    ]
     env = support.environment(tmp_path, PYTHONOPTIMIZE="2")
-    done = support.finished(*command, "--steps", "60", env=env, seconds=100)
+    done = support.run_to_end(*command, "--steps", "60", env=env, seconds=100)
     assert done.returncode == 0, done.stdout + done.stderr
     assert RunData.read(tmp_path).result["steps"] == 60
 
@@ -274,5 +282,5 @@ def test_one_core_is_enough(folder, tmp_path):
 def test_one_core_is_enough_for_the_notebook(tmp_path):
     """The servers of TF2-Strategies, as its cells start them. Catches the same there."""
     command = [sys.executable, "lab/notebooks.py", "--run", "--seconds", "150"]
-    done = on_one_core(support.finished, *command, "TF2-Strategies", seconds=240)
+    done = on_one_core(support.run_to_end, *command, "TF2-Strategies", seconds=240)
     assert done.returncode == 0, done.stdout + done.stderr

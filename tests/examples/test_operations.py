@@ -365,11 +365,11 @@ def test_a_worker_that_dies_repeats_one_mini_batch_at_most(records, tmp_path):
 def drills(directory, *flags):
     """(the exit code, the output) of the drills."""
     command = [sys.executable, DRILLS / "fault_tolerance.py", *flags]
-    done = support.finished(*command, seconds=200, env=support.environment(directory))
+    done = support.run_to_end(*command, seconds=200, env=support.environment(directory))
     return done.returncode, done.stdout + done.stderr
 
 
-LIST = support.finished(sys.executable, DRILLS / "fault_tolerance.py", "--list").stdout
+LIST = support.run_to_end(sys.executable, DRILLS / "fault_tolerance.py", "--list").stdout
 NAMES = [line.split(":")[0] for line in LIST.splitlines()]
 
 

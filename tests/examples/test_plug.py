@@ -148,7 +148,7 @@ def test_the_matrix_is_what_it_says(tmp_path):
     """All cells anew; the script fails by itself where a file neither trains nor is refused."""
     command = [sys.executable, MATRIX.with_suffix(".py")]
     env = support.environment(tmp_path)
-    done = support.finished(*command, env=env, seconds=5000)
+    done = support.run_to_end(*command, env=env, seconds=5000)
     assert done.returncode == 0, done.stdout + done.stderr
     found, committed = (json.loads(path.read_text()) for path in (tmp_path / "matrix.json", MATRIX))
     assert found["cells"] == committed["cells"]
@@ -181,7 +181,7 @@ def test_a_cell_of_the_matrix_that_fails(tmp_path):
     files = [tmp_path / "breaks.py", tmp_path / "refused.py", "regression.py"]
     command = [sys.executable, MATRIX.with_suffix(".py"), "--only", "Non-Distributed-Setup"]
     env = support.environment(tmp_path)
-    done = support.finished(*command, "--files", *files, env=env, seconds=100)
+    done = support.run_to_end(*command, "--files", *files, env=env, seconds=100)
     cells = json.loads((tmp_path / "matrix.json").read_text())["cells"]["Non-Distributed-Setup"]
     assert done.returncode == 1, done.stdout + done.stderr
     assert cells == {

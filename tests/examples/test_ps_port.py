@@ -74,7 +74,7 @@ def ask(text, folder, address):
     script = folder / "stranger.py"
     script.write_text(text)
     env = support.warm_environment(folder / "nothing")
-    return support.finished(sys.executable, script, address, env=env)
+    return support.run_to_end(sys.executable, script, address, env=env)
 
 
 def config(address, job="ps", workers=1):

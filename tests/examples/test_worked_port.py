@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 import support
-from small import TFRUN
+from small_scripts import TFRUN
 
 TERMS = """
     ClusterSpec Server Coordinator SessionManager SessionCreator Scaffold Supervisor
@@ -21,7 +21,7 @@ def run(name, folder, workers):
     """The losses of worker 0, and the accuracies of all, that a program prints."""
     command = [*TFRUN, "--ps", "1", "--workers", str(workers), "--timeout", "150", "--"]
     env = support.environment(folder / name)
-    done = support.finished(*command, FOLDER / f"{name}.py", env=env, seconds=160)
+    done = support.run_to_end(*command, FOLDER / f"{name}.py", env=env, seconds=160)
     assert done.returncode == 0, done.stdout + done.stderr
     losses = re.findall(r"(?m)^\[worker 0\] .*?loss =? ?([\d.]+)", done.stdout)
     return list(map(float, losses)), re.findall(r"accuracy ([\d.]+)", done.stdout)

@@ -15,7 +15,7 @@ FOLDER = support.ROOT / "Your-Model"
 
 def write(directory, *flags):
     """Returns what generate.py prints about a run."""
-    done = support.finished(sys.executable, FOLDER / "generate.py", directory, *flags, seconds=90)
+    done = support.run_to_end(sys.executable, FOLDER / "generate.py", directory, *flags, seconds=90)
     assert done.returncode == 0 and not done.stderr, done
     return done.stdout
 
@@ -75,5 +75,5 @@ def test_what_cannot_write(tmp_path):
         ([tmp_path / "empty"], 1, "there is no checkpoint in"),
         ([tmp_path / "empty", "--bytes", "0"], 2, "must be above 0"),
     ]:
-        done = support.finished(sys.executable, FOLDER / "generate.py", *flags)
+        done = support.run_to_end(sys.executable, FOLDER / "generate.py", *flags)
         assert done.returncode == code and words in done.stderr.splitlines()[-1], done

@@ -76,7 +76,7 @@ def test_first_use_second_use_and_a_new_lock(project):
     assert ours == (0, str(project / "lab"), [])
     moved = project.rename(project.with_name("moved"))
     python, env = moved / ".venv" / "bin" / "python", environment(PYTHONPATH="")
-    done = support.finished(python, "-c", WHERE, cwd="/", env=env)
+    done = support.run_to_end(python, "-c", WHERE, cwd="/", env=env)
     assert done.stdout.strip() == str(moved / "lab"), done.stderr
 
 
@@ -176,7 +176,7 @@ def test_the_dev_container_makes_the_environment(project, quick):
     """Its command, in the folder and with the environment that a container gives it."""
     container = json.loads((support.ROOT / ".devcontainer" / "devcontainer.json").read_text())
     env = environment(**quick, PATH=sys.base_prefix + "/bin:/usr/bin:/bin", PYTHON="")
-    done = support.finished(*container["postCreateCommand"], cwd=project, env=env)
+    done = support.run_to_end(*container["postCreateCommand"], cwd=project, env=env)
     assert done.returncode == 0, done.stderr
     settings = container["customizations"]["vscode"]["settings"]
     (python,) = settings.values()
@@ -297,7 +297,7 @@ def test_pages_activate_before_they_need_python():
             assert not (activates and re.search("^(python|tfrun) ", before, re.M)), page
             named.update(re.findall(r"OUTPUT_DIR=([\w-]+) ", block))
     assert named
-    done = support.finished("git", "check-ignore", *(f"{name}/" for name in named))
+    done = support.run_to_end("git", "check-ignore", *(f"{name}/" for name in named))
     assert set(done.stdout.split()) == {f"{name}/" for name in named}
 
 

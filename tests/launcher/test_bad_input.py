@@ -377,7 +377,7 @@ CASES = {
 def run(script, flags, folder, **env):
     """Runs a script in `folder`, and with its OUTPUT_DIR there."""
     env = support.warm_environment("output", **env)
-    return support.finished(sys.executable, folder / script, *flags, cwd=folder, env=env)
+    return support.run_to_end(sys.executable, folder / script, *flags, cwd=folder, env=env)
 
 
 def contents(folder, without=()):
@@ -575,7 +575,7 @@ def test_a_refused_checkpoint_loses_nothing(change, zygote, tmp_path):
 def test_data_sets_without_a_network(name, tmp_path):
     command = ["unshare", "--user", "--net", sys.executable, SINGLE, "--dataset", name]
     env = support.environment(tmp_path / "output", KERAS_HOME=str(tmp_path / "keras"))
-    process = support.finished(*command, env=env)
+    process = support.run_to_end(*command, env=env)
     assert process.returncode == 1, process.stderr
     assert "digits, which needs no network" in errors.explain(process.stderr)
 
@@ -589,7 +589,7 @@ def test_a_full_disk(tmp_path):
     train = f"'{sys.executable}' '{SINGLE}' --steps 100000 --checkpoint-steps 100"
     script = f"{mount} && {train}; code=$?; cp -r small kept; exit $code"
     command = ["unshare", "-Urm", "sh", "-c", script]
-    process = support.finished(*command, seconds=90, cwd=tmp_path, env=support.environment(small))
+    process = support.run_to_end(*command, seconds=90, cwd=tmp_path, env=support.environment(small))
     assert process.returncode == 1, process.stderr
     assert errors.explain(process.stderr).startswith("The disk is full"), process.stderr
 

@@ -16,7 +16,7 @@ import time
 import types
 from unittest import mock
 
-import made_run
+import run_files
 import numpy as np
 import pytest
 import support
@@ -33,12 +33,12 @@ def write(directory, rows):
     """
     for task, each in rows.items():
         lines = [
-            made_run.push(*row, pull_time=row[0] - 0.1)
+            run_files.push(*row, pull_time=row[0] - 0.1)
             if len(row) == 3
-            else made_run.test(*row[:4], began=[*row, ""][4], tests=TESTS)
+            else run_files.test(*row[:4], began=[*row, ""][4], tests=TESTS)
             for row in each
         ]
-        made_run.metrics(directory, task, *lines, tests=TESTS)
+        run_files.metrics(directory, task, *lines, tests=TESTS)
 
 
 def load(*parts):
@@ -435,7 +435,7 @@ def test_compression_counts_what_a_worker_sends(trained, tmp_path, monkeypatch):
 def test_a_measurement_says_why_it_cannot_run(script, words, tmp_path):
     """Without iproute2, or perf: exit code 2, and one line that says what to install."""
     env = {**os.environ, "PATH": str(tmp_path)}
-    done = support.finished(sys.executable, MEASUREMENTS / script, env=env)
+    done = support.run_to_end(sys.executable, MEASUREMENTS / script, env=env)
     (line,) = done.stderr.splitlines()
     assert done.returncode == 2 and words in line
 

@@ -10,7 +10,7 @@ import pathlib
 import re
 import types
 
-import made_run
+import run_files
 import numpy as np
 import pytest
 import support
@@ -134,10 +134,10 @@ def run_by_hand(directory):
     """Two workers; a test from 112 to 113 delays worker 0, which tests; another begins at 116."""
 
     def push(time, step, staleness, pull):
-        return made_run.push(time, step, staleness, pull_time=pull, tests=TESTS)
+        return run_files.push(time, step, staleness, pull_time=pull, tests=TESTS)
 
     def test(time, step, began, *means):
-        return made_run.test(time, step, *means, began=began, tests=TESTS)
+        return run_files.test(time, step, *means, began=began, tests=TESTS)
 
     times = [(100, 1, 0), (110, 4, 1), (111, 8, 2), (112, 12, 1)]
     first = [push(*update, update[0] - 0.101) for update in times]
@@ -145,10 +145,10 @@ def run_by_hand(directory):
         push(*update, update[0] - 0.301) for update in [(114, 16, 1), (115, 20, 1), (116, 24, 1)]
     ]
     tests = test(113, 12, 112, 9, 0.9, 0.4, 0.2), test(116.5, 24, 116, 9, 0.98, 0.3, 0.1)
-    made_run.metrics(directory, "worker-0", *first, tests[0], *late, tests[1], tests=TESTS)
+    run_files.metrics(directory, "worker-0", *first, tests[0], *late, tests[1], tests=TESTS)
     other = push(109, 3, 0, 108.899), push(111.5, 10, 0, 111.199)
-    made_run.metrics(directory, "worker-1", *other, tests=TESTS)
-    made_run.flags(directory, metrics={}, arguments={"batch_size": 32})
+    run_files.metrics(directory, "worker-1", *other, tests=TESTS)
+    run_files.flags(directory, metrics={}, arguments={"batch_size": 32})
     return load(ONE_RUN).RunData.read(directory)
 
 

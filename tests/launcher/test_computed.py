@@ -6,7 +6,7 @@ import pathlib
 import time
 import types
 
-import made_run
+import run_files
 import numpy as np
 import psutil
 import pytest
@@ -62,11 +62,11 @@ def test_how_long_a_run_lasted(capsys, monkeypatch):
     record("a/failed", "failed", 2000, 2400, exit_code=3)
     record("c/lost", "lost", 3000)
     record("a/runs", "running", 4955)
-    made_run.flags("a/runs", steps=2000)
-    made_run.metrics(
-        "a/runs", "worker-0", made_run.push(4990, 1200), made_run.test(4991, 1200, 0.75, 2)
+    run_files.flags("a/runs", steps=2000)
+    run_files.metrics(
+        "a/runs", "worker-0", run_files.push(4990, 1200), run_files.test(4991, 1200, 0.75, 2)
     )
-    made_run.metrics("a/runs", "worker-1", made_run.push(4992, 1204), made_run.push(4989, 7))
+    run_files.metrics("a/runs", "worker-1", run_files.push(4992, 1204), run_files.push(4989, 7))
     (registry.folder() / "cut.json").write_text("{")
     os.utime(registry.folder() / "cut.json", (4000, 4000))
     assert status.command(["--json"]) == 0
@@ -145,8 +145,8 @@ def test_the_newest_where_none_runs():
 def test_a_run_directory_that_was_moved(capsys):
     """Catches a command that needs the record, or looks where the directory was."""
     record("a/run", tasks=[task("a/run")])
-    made_run.flags("a/run")
-    made_run.metrics("a/run", "worker-0", made_run.push(10, 1))
+    run_files.flags("a/run")
+    run_files.metrics("a/run", "worker-0", run_files.push(10, 1))
     os.makedirs("b")
     os.rename("a/run", "b/moved")
     os.symlink("b/moved", "link")
@@ -204,12 +204,12 @@ def test_what_monitor_computes(monkeypatch):
         task("r", "worker 2", gpus=None, state="waiting"),
     ]
     seen_record = record("r", "running", 4910, tasks=tasks)
-    made_run.flags("r", steps=900)
+    run_files.flags("r", steps=900)
     more = {"local_steps": 10}
-    pushes = [made_run.push(t, t, 2, loss=5000.25 - t, **more) for t in (4980, 4998, 4999)]
-    made_run.metrics("r", "worker-1", *pushes)
-    made_run.metrics("r", "worker-10", *(made_run.push(t, t - 4000) for t in (4001, 4002, 4004)))
-    made_run.metrics("r", "worker-11", made_run.push(4999, 3))
+    pushes = [run_files.push(t, t, 2, loss=5000.25 - t, **more) for t in (4980, 4998, 4999)]
+    run_files.metrics("r", "worker-1", *pushes)
+    run_files.metrics("r", "worker-10", *(run_files.push(t, t - 4000) for t in (4001, 4002, 4004)))
+    run_files.metrics("r", "worker-11", run_files.push(4999, 3))
     first = monitor.snapshot(seen_record, {})
     assert [each.get("cpu_percent") for each in first["tasks"][:3]] == [None, None, None]
     looks = {each: each for each in processes.values()}
@@ -245,13 +245,13 @@ def test_the_headline_of_a_run_that_has_ended(state, ended, words):
 
 def test_how_far_a_run_is(tmp_path):
     """Catches: the last row for the largest, a test of fewer updates, a window that has no end."""
-    made_run.flags("r", steps=50)
-    rows = [made_run.push(4990 + k / 10, 2 * k, k % 4) for k in range(1, 80)]
-    made_run.metrics(
-        "r", "worker-0", *rows, made_run.test(4999, 158, 0.5, 1), made_run.push(4999, 3)
+    run_files.flags("r", steps=50)
+    rows = [run_files.push(4990 + k / 10, 2 * k, k % 4) for k in range(1, 80)]
+    run_files.metrics(
+        "r", "worker-0", *rows, run_files.test(4999, 158, 0.5, 1), run_files.push(4999, 3)
     )
-    made_run.metrics(
-        "r", "worker-1", made_run.test(4999.5, 158, 0.75, "nan"), made_run.test(5000, 2, 0, 9)
+    run_files.metrics(
+        "r", "worker-1", run_files.test(4999.5, 158, 0.75, "nan"), run_files.test(5000, 2, 0, 9)
     )
     found = progress.of_run("r", 5000.0, ["worker-0"])
     assert (found["update"], found["steps"], found["test"]) == (158, 50, {"test_accuracy": 0.75})
@@ -264,8 +264,8 @@ def test_how_far_a_run_is(tmp_path):
     assert (later["steps_per_second"], later["staleness"], later["loss"]) == (0, None, 0.5)
     ended = progress.of_run("r", 9000.0)["tasks"]["worker-0"]  # 4994 to 4999
     assert ended["steps_per_second"] == pytest.approx(40 / 5)
-    made_run.metrics(
-        "r", "worker-1", made_run.push(1, 1, loss="nan"), made_run.push(2, 2, loss="nan")
+    run_files.metrics(
+        "r", "worker-1", run_files.push(1, 1, loss="nan"), run_files.push(2, 2, loss="nan")
     )
     diverged = progress.of_run("r", 2.0)["tasks"]["worker-1"]
     assert diverged["loss"] is None and diverged["steps_per_second"] == 1.0, "JSON has no NaN"
@@ -273,8 +273,8 @@ def test_how_far_a_run_is(tmp_path):
 
 def test_a_long_file_is_read_from_its_end(monkeypatch):
     """Catches a rate that counts from a line cut in two, and all rows read."""
-    rows = [made_run.push(4000 + k, k) for k in range(900)]
-    made_run.metrics("r", "worker-0", *rows)
+    rows = [run_files.push(4000 + k, k) for k in range(900)]
+    run_files.metrics("r", "worker-0", *rows)
     monkeypatch.setattr(progress, "TAIL", len(rows[-1]) * 3 + 10)
     task_seen = progress.of_run("r", 4900.0)["tasks"]["worker-0"]
     assert (task_seen["update"], task_seen["steps_per_second"]) == (899, 1.0)
@@ -282,7 +282,7 @@ def test_a_long_file_is_read_from_its_end(monkeypatch):
 
 def test_the_age_of_a_checkpoint():
     """Catches: flags.json that counts after a checkpoint, another start's files, 300 s too many."""
-    made_run.flags("r", arguments={"checkpoint_steps": 100})
+    run_files.flags("r", arguments={"checkpoint_steps": 100})
     os.utime("r/flags.json", (1000, 1000))
 
     def warned(now, began=900):
@@ -332,17 +332,17 @@ def three_pushes():
     """A run in r: worker 0 pushes three times, worker 1 once; each computes 0.1 s, pushes 0.05."""
 
     def push(time, step, late):
-        return made_run.push(time, step, late, pull_time=time - 0.15, wait_seconds=0.05)
+        return run_files.push(time, step, late, pull_time=time - 0.15, wait_seconds=0.05)
 
-    made_run.flags("r", steps=4)
+    run_files.flags("r", steps=4)
     tests = (
-        made_run.test(12.25, 2, 0.75, 1.5, began=12.125),
-        made_run.test(14, 4, 1.0, 0.5, began=13.5),
+        run_files.test(12.25, 2, 0.75, 1.5, began=12.125),
+        run_files.test(14, 4, 1.0, 0.5, began=13.5),
     )
-    made_run.metrics(
+    run_files.metrics(
         "r", "worker-0", push(11, 1, 0), push(12, 2, 1), tests[0], push(13, 4, 3), tests[1]
     )
-    made_run.metrics("r", "worker-1", push(12.5, 3, 1))
+    run_files.metrics("r", "worker-1", push(12.5, 3, 1))
     return RunData.read("r")
 
 
@@ -400,9 +400,9 @@ def test_what_the_picture_shows(drawn):
 
 def test_the_times_of_updates_in_the_picture(drawn):
     """Where nothing is stale. Catches seconds for milliseconds, and gaps between tasks."""
-    made_run.flags("r", ["worker-0"], steps=3)
-    pushes = [made_run.push(at, k) for k, at in enumerate((1.0, 1.004, 1.010), 1)]
-    made_run.metrics("r", "worker-0", *pushes)
+    run_files.flags("r", ["worker-0"], steps=3)
+    pushes = [run_files.push(at, k) for k, at in enumerate((1.0, 1.004, 1.010), 1)]
+    run_files.metrics("r", "worker-0", *pushes)
     counts = drawn(RunData.read("r"))[2]
     filled = [bar for bar in counts.patches if bar.get_height()]
     inside = [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in filled]
@@ -416,11 +416,11 @@ def test_losses_around_a_stall(drawn):
 
     Catches: a line or a mean across a stall, and a loss of infinity that is not drawn.
     """
-    made_run.flags("r", ["worker-0"], steps=160)
+    run_files.flags("r", ["worker-0"], steps=160)
     losses = [*[1] * 80, *[0.1] * 78, "nan", "inf"]
     times = [1 + k / 100 + (k > 80) for k in range(1, 161)]
-    pushes = [made_run.push(at, k, loss=losses[k - 1]) for k, at in enumerate(times, 1)]
-    made_run.metrics("r", "worker-0", *pushes)
+    pushes = [run_files.push(at, k, loss=losses[k - 1]) for k, at in enumerate(times, 1)]
+    run_files.metrics("r", "worker-0", *pushes)
     axes = drawn(RunData.read("r"))[0]
     means = [line for line in axes.lines if line.get_marker() == "None"]
     assert len(means) == 2
@@ -444,12 +444,12 @@ def test_errors_of_the_tests(drawn):
     names = ["test_accuracy", "test_top_5_accuracy", "test_loss"]
     wrong = [(6, 15), (5, 5), (6, 1), (15, 0), (5, 0)]
     tests = [
-        made_run.test(2 + k, k, 1 - some / 360, 1 - others / 360, 0.5, tests=names)
+        run_files.test(2 + k, k, 1 - some / 360, 1 - others / 360, 0.5, tests=names)
         for k, (some, others) in enumerate(wrong)
     ]
-    pushes = [made_run.push(at, at, tests=names) for at in (1, 9)]
-    made_run.flags("r", ["worker-0"])
-    made_run.metrics("r", "worker-0", *pushes, *tests, tests=names)
+    pushes = [run_files.push(at, at, tests=names) for at in (1, 9)]
+    run_files.flags("r", ["worker-0"])
+    run_files.metrics("r", "worker-0", *pushes, *tests, tests=names)
     axes = drawn(RunData.read("r"))[1]
     axes.figure.canvas.draw()
     legend, inside = axes.get_legend().get_window_extent(), axes.get_window_extent()
@@ -477,8 +477,8 @@ def test_the_parts_of_a_pipeline_are_not_drawn(drawn, monkeypatch):
     """Catches worker 0 of a pipeline, which calls all others, as computing while it waits."""
     spans = [(0, 0, "forward", 0, 0, 0.01), (1, 0, "forward", 0, 0.02, 0.03)]
     monkeypatch.setattr(curves, "stages", lambda directory: spans)
-    made_run.flags("r", ["worker-0"])
-    made_run.metrics("r", "worker-0", made_run.push(1, 1), made_run.push(2, 2))
+    run_files.flags("r", ["worker-0"])
+    run_files.metrics("r", "worker-0", run_files.push(1, 1), run_files.push(2, 2))
     *_, counts, moment = drawn(RunData.read("r"))
     assert counts.get_title() == "Time of an update" and not moment.figure.legends
     assert moment.get_title() == "What each worker did in one update"
@@ -496,8 +496,8 @@ def test_a_long_run_is_drawn_from_its_middle(drawn, monkeypatch):
     """Catches an Activity for each push of a million, a part of another time, a mean over both."""
     monkeypatch.setattr(activities, "MOST", 10)
     monkeypatch.setattr(curves, "MOST_DOTS", 10)
-    made_run.flags("r", ["worker-0"])
-    made_run.metrics("r", "worker-0", *(made_run.push(at, at) for at in range(1, 101)))
+    run_files.flags("r", ["worker-0"])
+    run_files.metrics("r", "worker-0", *(run_files.push(at, at) for at in range(1, 101)))
     run = RunData.read("r")
 
     def steps(*around):
@@ -518,7 +518,7 @@ def test_each_directory_has_its_picture(capsys, monkeypatch):
     """Catches the first one alone, or one picture for all."""
     monkeypatch.setattr(curves, "draw", lambda run: run.directory / "curves.png")
     for name in "a", "b":
-        made_run.flags(name)
+        run_files.flags(name)
     assert curves_command.command(["a", "b"]) == 0
     assert capsys.readouterr().out.split() == ["a/curves.png", "b/curves.png"]
     assert curves_command.command(["a", "none"]) == 1
@@ -526,8 +526,10 @@ def test_each_directory_has_its_picture(capsys, monkeypatch):
 
 def test_a_run_of_one_process_only_computes():
     """Catches a wait or a push in Non-Distributed-Setup."""
-    made_run.flags("r", ["worker-0"], ps=0)
-    made_run.metrics("r", "worker-0", made_run.push(10, 1), made_run.push(10.5, 2, pull_time=10.25))
+    run_files.flags("r", ["worker-0"], ps=0)
+    run_files.metrics(
+        "r", "worker-0", run_files.push(10, 1), run_files.push(10.5, 2, pull_time=10.25)
+    )
     spans = [each[1:4] for each in activities.activities(RunData.read("r"))]
     assert [each for each in spans if each[2] > each[1]] == [
         ("compute", 9.75, 10.0),

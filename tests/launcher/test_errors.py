@@ -8,7 +8,7 @@ import sys
 import pytest
 import support
 from lab import examples
-from small import TFRUN, run, write
+from small_scripts import TFRUN, run, write
 from tfrun import errors, known_errors
 
 ENTRIES = [entry for each in known_errors.GROUPS.values() for entry in each]
@@ -396,12 +396,12 @@ def test_a_finished_run_is_not_touched(tmp_path):
 
 FACTS = """
 if job == "worker":
-    import made_run
-    out, rows = os.environ["OUTPUT_DIR"], [made_run.push(step, step) for step in (1, 2, 3)]
+    import run_files
+    out, rows = os.environ["OUTPUT_DIR"], [run_files.push(step, step) for step in (1, 2, 3)]
     if index == 0:
-        rows.append(made_run.test(4, REACHED, 0.975, 0.25))
-        made_run.flags(out, steps=3)
-    made_run.metrics(out, "worker-%d" % index, *rows)
+        rows.append(run_files.test(4, REACHED, 0.975, 0.25))
+        run_files.flags(out, steps=3)
+    run_files.metrics(out, "worker-%d" % index, *rows)
 """
 
 
@@ -427,15 +427,15 @@ def test_the_dry_run_ends_with_the_summary(tmp_path):
     write(tmp_path, FACTS.replace("REACHED", "3"))
     env = support.environment(tmp_path / "out put", PYTHONPATH=support.PYTHONPATH)
     dry = [*TFRUN, "--ps", "1", "--workers", "2", "--dry-run", "--", "train.py"]
-    script = support.finished(*dry, cwd=tmp_path, env=env)
+    script = support.run_to_end(*dry, cwd=tmp_path, env=env)
     assert 'tfrun summary "$OUTPUT_DIR"' in script.stdout.splitlines()[-1]
     path = "/usr/bin:/bin"
     for tools in "", str(support.ROOT / "tfrun" / "bin") + ":" + os.path.dirname(sys.executable):
         on_path = {**env, "PATH": tools + ":" + path}
-        process = support.finished("bash", "-c", script.stdout, env=on_path)
+        process = support.run_to_end("bash", "-c", script.stdout, env=on_path)
         assert process.returncode == 0, process.stderr
         assert (tmp_path / "out put" / "result.json").exists() == bool(tools)
-    again = support.finished("bash", "-c", script.stdout, env=env)
+    again = support.run_to_end("bash", "-c", script.stdout, env=env)
     assert again.returncode == 0 and again.stdout.startswith("There is a finished run in")
 
 

@@ -17,7 +17,7 @@ PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
 LAB = "raise SystemExit('another package of this name')\n"
 # Leaves what the tasks of an example leave.
 TRAIN = """import json, os
-from made_run import flags, metrics, push, test
+from run_files import flags, metrics, push, test
 task = json.loads(os.environ["TF_CONFIG"])["task"]
 folder, k = os.environ["OUTPUT_DIR"], task["index"]
 if task["type"] == "worker":
@@ -46,7 +46,7 @@ def wheel(tmp_path_factory):
             (folder / "source" / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, folder / "source" / name)
     command = [*PIP, "wheel", "--no-deps", "--no-index", "--no-build-isolation", "-w", folder]
-    done = support.finished(*command, folder / "source", cwd=folder)
+    done = support.run_to_end(*command, folder / "source", cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     (made,) = folder.glob("*.whl")
     return made
@@ -74,7 +74,7 @@ def installed(wheel, folder, how):
     "all": with all of this environment; "fetched": as pip fetches it from the index.
     """
     pip = [] if how == "fetched" else ["--without-pip"]
-    made = support.finished(sys.executable, "-m", "venv", *pip, folder)
+    made = support.run_to_end(sys.executable, "-m", "venv", *pip, folder)
     assert made.returncode == 0, made.stderr
     (packages,) = folder.glob("lib/*/site-packages")
     if how == "linked":
@@ -94,9 +94,9 @@ def installed(wheel, folder, how):
         )
     python = folder / "bin" / "python"
     offline = [] if how == "fetched" else ["--no-deps", "--no-index"]
-    done = support.finished(*PIP, "--python", python, "install", *offline, wheel, seconds=400)
+    done = support.run_to_end(*PIP, "--python", python, "install", *offline, wheel, seconds=400)
     assert done.returncode == 0, done.stdout + done.stderr
-    done = support.finished(*PIP, "--python", python, "check")
+    done = support.run_to_end(*PIP, "--python", python, "check")
     assert done.returncode == 0 or how == "all", done.stdout
     return folder / "bin"
 
@@ -127,7 +127,7 @@ def test_a_bare_environment(wheel, tmp_path, how):
     env = variables(folder, programs)
 
     def run(*command, code=0):
-        done = support.finished(programs / command[0], *command[1:], cwd=folder, env=env)
+        done = support.run_to_end(programs / command[0], *command[1:], cwd=folder, env=env)
         assert done.returncode == code and "Traceback" not in done.stderr, done
         return done.stdout + done.stderr
 
@@ -135,7 +135,7 @@ def test_a_bare_environment(wheel, tmp_path, how):
     assert run("python", "-c", IMPORT_ALL).startswith(str(tmp_path / "venv"))
     (folder / "train.py").write_text(TRAIN)
     (folder / "job.yaml").write_text("script: train.py\nroles: {ps: {replicas: 1}}\n")
-    shutil.copy(support.ROOT / "tests" / "support" / "made_run.py", folder)
+    shutil.copy(support.ROOT / "tests" / "support" / "run_files.py", folder)
     env["OUTPUT_DIR"] = "run"
     output = run("tfrun", "--ps", "1", "--workers", "2", "--", "train.py")
     assert "test accuracy 90.0%" in output and "[ps 0] done" in output, output
@@ -161,6 +161,6 @@ def test_a_copied_example_with_a_problem_of_ones_own(wheel, tmp_path):
     env = {**variables(folder, programs), "OUTPUT_DIR": "run", "TF_CPP_MIN_LOG_LEVEL": "2"}
     command = ["tfrun", "--ps", "1", "--workers", "2", "--problem", "convolution.py"]
     for words in [*command, "--", "hogwild.py", "--steps", "30"], ["tfrun", "export", "run"]:
-        done = support.finished(programs / words[0], *words[1:], cwd=folder, env=env)
+        done = support.run_to_end(programs / words[0], *words[1:], cwd=folder, env=env)
         assert done.returncode == 0, done.stdout + done.stderr
     assert (folder / "run" / "model.keras").exists()

@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 import support
-from small import TASK, TFRUN, fake_nvidia_smi, run, write
+from small_scripts import TASK, TFRUN, fake_nvidia_smi, run, write
 from tfrun.cli import main
 
 SHOW = """
@@ -202,9 +202,9 @@ if rate > 1:
     sys.exit("diverged")
 out = os.environ["OUTPUT_DIR"]
 print("cores", len(os.sched_getaffinity(0)))
-import made_run
-made_run.flags(out, ["worker-0"], steps=1)
-made_run.metrics(out, "worker-0", made_run.push(1, 1), made_run.test(2, 1, rate, 0.5))
+import run_files
+run_files.flags(out, ["worker-0"], steps=1)
+run_files.metrics(out, "worker-0", run_files.push(1, 1), run_files.test(2, 1, rate, 0.5))
 """
 
 

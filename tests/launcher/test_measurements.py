@@ -12,7 +12,7 @@ import sys
 import types
 from unittest import mock
 
-import made_run
+import run_files
 import numpy as np
 import pytest
 import support
@@ -449,8 +449,8 @@ def test_what_benchmarks_run(tmp_path):
         (directory / "rate.json").write_text("55")
         assert environment["TF_NUM_INTRAOP_THREADS"] == "1"
         for task, times in (("worker-0", (103, 104, 120)), ("worker-1", (107, 110, 121))):
-            rows = [made_run.push(time, n) for n, time in enumerate(times)]
-            made_run.metrics(directory, task, *rows)
+            rows = [run_files.push(time, n) for n, time in enumerate(times)]
+            run_files.metrics(directory, task, *rows)
         module.time.tick(50)
 
     module.drivers.run = run
@@ -502,8 +502,8 @@ def test_what_runs_on_a_gpu(tmp_path):
         commands.append((list(map(str, command)), environment))
         for task in ("worker-0", "worker-1"):  # slow at first: 3.2 s; then 32 images in 0.1 s
             times = [100, 102, 103, 103.1, 103.2, 103.3]
-            rows = [made_run.push(time, step) for step, time in enumerate(times)]
-            made_run.metrics(directory, task, *rows)
+            rows = [run_files.push(time, step) for step, time in enumerate(times)]
+            run_files.metrics(directory, task, *rows)
 
     module.drivers.run = run
     measured = {place: module.rate(*module.CASES[2], place, tmp_path) for place in module.PLACES}
@@ -841,11 +841,11 @@ def test_the_start_of_an_engine():
 
     def popen(command, env, **more):
         for task, times in (("worker-0", (105, 110)), ("worker-1", (103, 120))):
-            made_run.metrics(
-                env["OUTPUT_DIR"], task, *(made_run.push(t, n) for n, t in enumerate(times))
+            run_files.metrics(
+                env["OUTPUT_DIR"], task, *(run_files.push(t, n) for n, t in enumerate(times))
             )
-        rows = [made_run.test(125, 9, 0.5, 0.5)]
-        made_run.metrics(env["OUTPUT_DIR"], "evaluator-0", *rows)
+        rows = [run_files.test(125, 9, 0.5, 0.5)]
+        run_files.metrics(env["OUTPUT_DIR"], "evaluator-0", *rows)
         clock.tick(30)
         return types.SimpleNamespace(wait=lambda seconds: 0)
 
@@ -863,7 +863,7 @@ def test_the_rates_of_spark(tmp_path):
 
     def run(command, folder):
         for task, times in (("worker-0", (10, 20, 22, 30)), ("worker-1", (15, 25))):
-            made_run.metrics(folder, task, *(made_run.push(t, n) for n, t in enumerate(times)))
+            run_files.metrics(folder, task, *(run_files.push(t, n) for n, t in enumerate(times)))
         result = {"examples_per_second_per_worker": 7, "accuracy": 1, "seconds": 2}
         (folder / "mode").mkdir()
         (folder / "mode" / "result.json").write_text(
@@ -953,13 +953,13 @@ def test_what_a_drill_reads(tmp_path):
     module = load("Operations/Fault-Tolerance/fault_tolerance.py")
     run = module.Run.__new__(module.Run)
     run.directory, run.synchronous, run.faults = tmp_path, False, [(12, 13)]
-    rows = [made_run.push(t, n) for n, t in ((1, 10), (3, 12), (5, 20), (6, 21))]
-    made_run.metrics(tmp_path, "worker-0", *rows, made_run.test(22, 6, 0.5, 0.9))
-    made_run.metrics(
-        tmp_path, "worker-1", made_run.push(11, 2), made_run.push(16, 4), made_run.push(22, 7)
+    rows = [run_files.push(t, n) for n, t in ((1, 10), (3, 12), (5, 20), (6, 21))]
+    run_files.metrics(tmp_path, "worker-0", *rows, run_files.test(22, 6, 0.5, 0.9))
+    run_files.metrics(
+        tmp_path, "worker-1", run_files.push(11, 2), run_files.push(16, 4), run_files.push(22, 7)
     )
-    rows = [made_run.test(30, 6, 0.99, 0.1), made_run.test(31, 7, 0.96, 0.2)]
-    made_run.metrics(tmp_path, "evaluator-0", *rows)
+    rows = [run_files.test(30, 6, 0.99, 0.1), run_files.test(31, 7, 0.96, 0.2)]
+    run_files.metrics(tmp_path, "evaluator-0", *rows)
     assert run.pushes(12) == [(16, 4), (20, 5), (21, 6), (22, 7)]
     assert run.pushes(10, "worker-1") == [(11, 2), (16, 4), (22, 7)]
     assert [run.longest_gap(), run.longest_gap("worker-0"), run.longest_gap("worker-1")] == [

@@ -8,7 +8,7 @@ import pytest
 import support
 from tfrun import problems
 from lab import examples
-from small import TFRUN
+from small_scripts import TFRUN
 
 HOGWILD = examples.main_script("HogWild")
 GOOD = """import numpy as np
@@ -79,7 +79,7 @@ def test_a_text_of_any_editor(coding, tmp_path):
     code = "import sys; from tfrun import problems; problems.plug(*sys.argv[1:2], sys.argv[2:3], "
     code += "__import__('pathlib').Path(sys.argv[3]))"
     env = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    done = support.finished(TFRUN[0], "-c", code, path, HOGWILD, run, env=env)
+    done = support.run_to_end(TFRUN[0], "-c", code, path, HOGWILD, run, env=env)
     assert done.returncode == 0, done.stderr
     assert (run / "own_problem.py").read_text(encoding="utf-8") == "# ö →\n" + PLAIN
 
@@ -210,7 +210,7 @@ def test_the_line_that_goes_on_names_the_problem(monkeypatch):
 def test_it_can_be_written_without_tfrun(tmp_path):
     own = problem(tmp_path / "own")
     command = [*TFRUN[:1], "-m", "tfrun.problems", str(own), str(HOGWILD), str(tmp_path / "run")]
-    done = support.finished(*command)
+    done = support.run_to_end(*command)
     assert done.stdout.strip() == str(tmp_path / "run" / "hogwild.py"), done
-    done = support.finished(*command[:3], str(tmp_path / "gone.py"), *command[4:])
+    done = support.run_to_end(*command[:3], str(tmp_path / "gone.py"), *command[4:])
     assert done.returncode == 1 and "there is no problem" in done.stderr, done

@@ -4,7 +4,7 @@ import json
 import pathlib
 import sys
 
-import made_run
+import run_files
 import pytest
 import support
 from lab import examples, idle, readmes, results
@@ -18,12 +18,12 @@ FOUND |= {"staleness_mean": 1.25, "best": {"test_loss": 0.1}, "versions": {"tens
 
 def made(folder, **changes):
     """Makes a run of two workers with different bytes and waits; returns its folder."""
-    made_run.flags(folder)
+    run_files.flags(folder)
     rows = [(1, 100, 0.5), (2, 300, 0.1), (4, 800, 0.9)]
-    lines = [made_run.push(t, t, bytes=size, wait_seconds=wait) for t, size, wait in rows]
-    made_run.metrics(folder, "worker-0", *lines, made_run.test(5, 4, 0.9, 0.3))
-    other = made_run.push(3, 3, bytes=0, wait_seconds=0.2)
-    made_run.metrics(folder, "worker-1", other, made_run.push(6, 6, bytes="", wait_seconds="nan"))
+    lines = [run_files.push(t, t, bytes=size, wait_seconds=wait) for t, size, wait in rows]
+    run_files.metrics(folder, "worker-0", *lines, run_files.test(5, 4, 0.9, 0.3))
+    other = run_files.push(3, 3, bytes=0, wait_seconds=0.2)
+    run_files.metrics(folder, "worker-1", other, run_files.push(6, 6, bytes="", wait_seconds="nan"))
     (pathlib.Path(folder) / "result.json").write_text(json.dumps({**FOUND, **changes}))
     return pathlib.Path(folder)
 
@@ -44,8 +44,8 @@ def test_what_a_page_reports_of_a_run(tmp_path):
 
 def test_what_was_not_measured_is_left_out(tmp_path):
     """Catches: a column without numbers that becomes 0 or nan."""
-    made_run.flags(tmp_path)
-    made_run.metrics(tmp_path, "worker-0", made_run.push(1, 1, bytes="", wait_seconds=""))
+    run_files.flags(tmp_path)
+    run_files.metrics(tmp_path, "worker-0", run_files.push(1, 1, bytes="", wait_seconds=""))
     (tmp_path / "result.json").write_text(json.dumps({**FOUND, "staleness_mean": None}))
     found = results.facts(tmp_path, 1)
     assert found["staleness"] is None and not {"bytes", "wait_seconds"} & found.keys()

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import support
 from lab import examples
-from made_run import flags, metrics, push, test
-from small import run, write
+from run_files import flags, metrics, push, test
+from small_scripts import run, write
 from tfrun.commands.summary import conclude
 from tfrun.runs.same_data import DataLines
 
@@ -154,9 +154,9 @@ def test_a_result_says_it(tmp_path):
 
 
 WORKER = f"""
-import made_run
+import run_files
 index == 1 and time.sleep(1)
-made_run.metrics("run", f"worker-{{index}}", [{line()!r}, {line(rows=7)!r}][index])
+run_files.metrics("run", f"worker-{{index}}", [{line()!r}, {line(rows=7)!r}][index])
 """
 
 

@@ -11,7 +11,7 @@ import time
 import psutil
 import pytest
 import support
-from small import TFRUN, start, tasks, write
+from small_scripts import TFRUN, start, tasks, write
 
 IGNORE = 'trap "" INT TERM HUP; exec "$@"'
 GRID = "script: train.py\nroles: {worker: {replicas: 1}}\ngrid: {seed: [0, 1]}\n"
@@ -107,7 +107,7 @@ def test_what_sets_a_handler(module, call):
     path = os.pathsep.join([support.PYTHONPATH, str(support.ROOT / support.ENGINES)])
     for ignored, expected in ((IGNORE, "ignored: 2 15\n"), ('exec "$@"', "ignored:\n")):
         command = ["bash", "-c", ignored, "bash", sys.executable, "-c", code]
-        done = support.finished(*command, env={**os.environ, "PYTHONPATH": path})
+        done = support.run_to_end(*command, env={**os.environ, "PYTHONPATH": path})
         assert done.stdout == expected, done.stderr
 
 
@@ -188,7 +188,7 @@ def test_process_1_of_a_container(tmp_path, command):
     (tmp_path / "job.yaml").write_text(GRID)
     unshare = "unshare --mount --pid --fork --mount-proc --kill-child".split()
     env = support.environment(tmp_path / "run", PYTHONPATH=support.PYTHONPATH)
-    done = support.finished(*unshare, *TFRUN, *command, cwd=tmp_path, env=env)
+    done = support.run_to_end(*unshare, *TFRUN, *command, cwd=tmp_path, env=env)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("zombies:") == done.stdout.count("zombies: 0")
 

@@ -11,7 +11,7 @@ import math
 import re
 import statistics
 
-import made_run
+import run_files
 import numpy as np
 import pytest
 import support
@@ -825,11 +825,11 @@ def plan_of(capsys, *arguments):
 
 def test_the_command(tmp_path, capsys):
     """Catches numbers that are not the simulator's, a plan without what it assumes."""
-    made_run.flags(tmp_path)
+    run_files.flags(tmp_path)
     rows, *_ = run_of(2, False)
     for task, columns in rows.items():
         lines = [
-            made_run.push(p, s, pull_time=q, wait_seconds=w, bytes=b)
+            run_files.push(p, s, pull_time=q, wait_seconds=w, bytes=b)
             for p, q, w, s, b in zip(
                 *(
                     columns[c]
@@ -837,7 +837,7 @@ def test_the_command(tmp_path, capsys):
                 )
             )
         ]
-        made_run.metrics(tmp_path, task, *lines)
+        run_files.metrics(tmp_path, task, *lines)
     predicted = plan.predict(plan.measured(rows, 1), 16, 1.25e9, 1e-4)
     more = ("--workers", "16", "--bandwidth", "10Gbit/s", "--latency", "0.1ms")
     code, output, _ = plan_of(capsys, tmp_path, *more, "--json")
@@ -861,9 +861,9 @@ def test_the_command(tmp_path, capsys):
     [("--workers", "0"), ("--workers", "two"), ("--bandwidth", "fast"), ("--latency", "-1ms"), ()],
 )
 def test_what_the_command_refuses(flags, tmp_path, capsys):
-    made_run.flags(tmp_path)
-    made_run.metrics(
-        tmp_path, "worker-0", *(made_run.push(10 + i, i) for i in range(1, 3 + 40 * bool(flags)))
+    run_files.flags(tmp_path)
+    run_files.metrics(
+        tmp_path, "worker-0", *(run_files.push(10 + i, i) for i in range(1, 3 + 40 * bool(flags)))
     )
     code, output, errors = plan_of(capsys, tmp_path, *flags)
     assert code and not output and errors.startswith("tfrun: ") and errors.count("\n") == 1

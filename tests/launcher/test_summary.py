@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import support
 from lab import examples
-from made_run import COLUMNS, TESTS, flags, metrics, push, test
+from run_files import COLUMNS, TESTS, flags, metrics, push, test
 from tfrun import formatting
 from tfrun.commands.summary import conclude
 from tfrun.pictures import curves

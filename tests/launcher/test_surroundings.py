@@ -14,7 +14,7 @@ import sys
 import pytest
 import support
 from lab import examples
-from small import TFRUN, run, start, write
+from small_scripts import TFRUN, run, start, write
 from tfrun import errors
 from tfrun.launch import cluster, resources, task
 from tfrun.ssh import hosts
@@ -34,8 +34,8 @@ def by_tfrun(folder):
 def by_dry_run(folder):
     env = support.environment(folder / "run", PYTHONPATH=support.PYTHONPATH, **PROXIES)
     command = [*TFRUN, "--ps", "1", "--dry-run", "--", "train.py"]
-    script = support.finished(*command, cwd=folder, env=env).stdout
-    done = support.finished("bash", "-c", script, cwd=folder, env=env)
+    script = support.run_to_end(*command, cwd=folder, env=env).stdout
+    done = support.run_to_end("bash", "-c", script, cwd=folder, env=env)
     return done.stdout + (folder / "run" / "ps-0.log").read_text()
 
 
@@ -62,7 +62,7 @@ for number in 0, 1:
     env = {"OUTPUT_DIR": "."}
     print(*launching.run_task(["train.py"], roles, addresses, number, env, lock))"""
     env = {**os.environ, **PROXIES, "PYTHONPATH": str(ENGINES)}
-    return support.finished(sys.executable, "-c", code, cwd=folder, env=env).stdout
+    return support.run_to_end(sys.executable, "-c", code, cwd=folder, env=env).stdout
 
 
 def by_slurm(folder):
@@ -76,14 +76,14 @@ def by_slurm(folder):
         "OUTPUT_DIR": str(folder / "run"),
     }
     command = [sys.executable, ENGINES / "Slurm" / "slurm_launch.py", folder / "train.py"]
-    done = support.finished(*command, env={**os.environ, **PROXIES, **env})
+    done = support.run_to_end(*command, env={**os.environ, **PROXIES, **env})
     return 2 * (done.stdout + done.stderr)
 
 
 def by_kubernetes(folder):
     command = [sys.executable, ENGINES / "Kubernetes" / "kubernetes_launch.py", folder / "train.py"]
     env = {**os.environ, **PROXIES, "KERAS_BACKEND": "tensorflow", "OUTPUT_DIR": "/tmp"}
-    done = support.finished(*command, env={**env, "TF_CONFIG": "{}"})
+    done = support.run_to_end(*command, env={**env, "TF_CONFIG": "{}"})
     return 2 * (done.stdout + done.stderr)
 
 
@@ -100,7 +100,7 @@ print(process.log.read_text(), process.log.read_text())
 course.stop(process)"""
     path = f"{folder}:{support.ROOT / 'Basics-Tutorial'}"
     env = {**os.environ, **PROXIES, "PYTHONPATH": path}
-    done = support.finished(sys.executable, "-c", code, cwd=folder, env=env)
+    done = support.run_to_end(sys.executable, "-c", code, cwd=folder, env=env)
     return done.stdout + done.stderr
 
 
@@ -182,7 +182,7 @@ def test_commands_on_such_a_terminal(tmp_path, command):
         env["PYTHONUTF8"] = "1"
         run(folder, XDG_STATE_HOME=str(tmp_path))
     env = support.environment(folder / "run", **env)
-    done = support.finished(*TFRUN, *command.split(), cwd=folder, env=env)
+    done = support.run_to_end(*TFRUN, *command.split(), cwd=folder, env=env)
     assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
 
 
@@ -193,7 +193,7 @@ def test_no_output_at_all(tmp_path, command):
     (tmp_path / "job.yaml").write_text("script: train.py\ngrid: {seed: [0]}\n")
     text = f"exec {shlex.join(map(str, TFRUN))} {command} >&-"
     env = support.environment(tmp_path / "run", PYTHONPATH=support.PYTHONPATH)
-    done = support.finished("bash", "-c", text, cwd=tmp_path, env=env)
+    done = support.run_to_end("bash", "-c", text, cwd=tmp_path, env=env)
     assert done.returncode == 0 and not done.stderr, done.stderr
     assert (tmp_path / "done").exists() or command == "status"
 
@@ -257,10 +257,10 @@ def test_no_locks_for_records_and_tasks(tmp_path):
     write(tmp_path, "print('trains')")
     path = f"{tmp_path}:{support.PYTHONPATH}:{ENGINES}"
     env = support.environment(tmp_path / "run", PYTHONPATH=path, XDG_STATE_HOME=str(tmp_path))
-    done = support.finished(*TFRUN, "--", "train.py", cwd=tmp_path, env=env)
+    done = support.run_to_end(*TFRUN, "--", "train.py", cwd=tmp_path, env=env)
     assert "[worker 0] trains" in done.stdout and "will not know" not in done.stdout, done.stdout
     code = "import launching; launching.lock_task('.', 'worker', 0, 0)"
-    done = support.finished(sys.executable, "-c", code, cwd=tmp_path, env=env)
+    done = support.run_to_end(sys.executable, "-c", code, cwd=tmp_path, env=env)
     assert done.returncode == 0, done.stderr
 
 
@@ -314,7 +314,7 @@ def test_a_loopback_that_is_down(tmp_path, flags, code):
     write(tmp_path, "print('begun')")
     env = support.environment("", PYTHONPATH=support.PYTHONPATH, RUNS_DIR=str(tmp_path / "runs"))
     command = ["unshare", "--net", *TFRUN, *flags, "--", "train.py"]
-    done = support.finished(*command, cwd=tmp_path, env=env)
+    done = support.run_to_end(*command, cwd=tmp_path, env=env)
     assert done.returncode == code
     if code:
         (line,) = done.stderr.splitlines()
@@ -339,7 +339,7 @@ mount -t tmpfs -o noexec none {temporary}
     env |= {"HOME": str(home), "TMPDIR": str(temporary)}
     for name in "XDG_STATE_HOME", "XDG_CACHE_HOME", "MPLCONFIGDIR":
         env.pop(name, None)
-    done = support.finished("unshare", "--mount", "bash", "-c", commands, seconds=120, env=env)
+    done = support.run_to_end("unshare", "--mount", "bash", "-c", commands, seconds=120, env=env)
     assert done.returncode == 0, done.stdout + done.stderr
     assert {"curves.png", "model.keras", "saved_model"} <= {path.name for path in own.iterdir()}
 
@@ -369,5 +369,5 @@ def test_any_shell_starts_a_script_of_bash(tmp_path):
     scripts = [path for path in examples.tracked("*.sh") if path.read_text().startswith("#!")]
     assert len(scripts) > 50
     for script in scripts:
-        done = support.finished(dash, script, "--steps", "a b", env=env)
+        done = support.run_to_end(dash, script, "--steps", "a b", env=env)
         assert done.stdout == f"bash {script} --steps a b\n", done.stderr

@@ -11,7 +11,7 @@ import time
 import psutil
 import pytest
 import support
-from small import TFRUN, fake_nvidia_smi, run, start, tasks, write
+from small_scripts import TFRUN, fake_nvidia_smi, run, start, tasks, write
 
 GRANDCHILD = """
 import subprocess
@@ -274,7 +274,7 @@ def test_the_command_that_goes_on_runs_in_any_shell(tmp_path):
     write(tmp_path, "print('goes on', sys.argv[1:])")
     resume = output.splitlines()[-1].partition(" with: ")[2]
     bare = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
-    done = support.finished("bash", "-c", resume, cwd=tmp_path, env=bare)
+    done = support.run_to_end("bash", "-c", resume, cwd=tmp_path, env=bare)
     assert "[worker 0] goes on ['--steps', 'a b']" in done.stdout, resume + done.stderr
 
 
@@ -416,7 +416,7 @@ def test_bad_use(tmp_path, arguments, words):
     write(tmp_path, "")
     (tmp_path / "horovodrun").touch(0o755)
     env = support.environment(tmp_path / "run", PYTHONPATH=str(support.ROOT))
-    process = support.finished(*TFRUN, *arguments, seconds=30, cwd=tmp_path, env=env)
+    process = support.run_to_end(*TFRUN, *arguments, seconds=30, cwd=tmp_path, env=env)
     assert process.returncode == 2 and process.stdout == ""
     assert len(process.stderr.splitlines()) == 1 and words in process.stderr, process.stderr
     assert not (tmp_path / "run").exists()
@@ -533,7 +533,7 @@ def test_overhead(tmp_path):
 
     def seconds(command):
         began = time.monotonic()
-        assert support.finished(*command, seconds=30, cwd=tmp_path, env=env).returncode == 0
+        assert support.run_to_end(*command, seconds=30, cwd=tmp_path, env=env).returncode == 0
         return time.monotonic() - began
 
     alone = f"{shlex.join([*TFRUN, '--help'])} && sleep 1.5"

@@ -4,11 +4,11 @@ import json
 import pathlib
 import subprocess
 
-import made_run
+import run_files
 import pytest
 import support
 from matplotlib import image
-from small import TFRUN
+from small_scripts import TFRUN
 from tfrun.pictures import timeline
 from tfrun.runs import activities
 from tfrun.runs.data import RunData
@@ -19,18 +19,18 @@ TESTS = ["test_loss"]
 def write(folder, **tasks):
     """Metrics of tasks from their lines."""
     for task, lines in tasks.items():
-        made_run.metrics(folder, task.replace("_", "-"), *lines, tests=TESTS)
+        run_files.metrics(folder, task.replace("_", "-"), *lines, tests=TESTS)
 
 
 def push(pull, ready, arrival, step, late=0):
     """The line of a push, from its times."""
     times = {"pull_time": pull, "wait_seconds": arrival - ready}
-    return made_run.push(arrival, step, late, tests=TESTS, **times)
+    return run_files.push(arrival, step, late, tests=TESTS, **times)
 
 
 def evaluation(end, step, began=""):
     """The line of a test, from its times."""
-    return made_run.test(end, step, 0.5, began=began, tests=TESTS)
+    return run_files.test(end, step, 0.5, began=began, tests=TESTS)
 
 
 def tfrun_trace(directory, *flags):

@@ -15,7 +15,7 @@ import urllib.request
 import psutil
 import pytest
 import support
-from small import TFRUN, run, start, tasks, write
+from small_scripts import TFRUN, run, start, tasks, write
 from support import tfrun
 from tfrun.commands import common, tensorboard
 from tfrun.commands.monitor import resources
@@ -124,9 +124,9 @@ def test_status_of_runs_that_live_and_that_have_ended(tmp_path):
 def test_a_result_in_status(tmp_path):
     """It comes from the evaluation after the most updates; other scripts' files hide nothing."""
     body = """
-import made_run
-rows = [made_run.test(time.time(), 7, 0.25, 1.5), made_run.test(time.time(), 5, 0.75, 1.5)]
-made_run.metrics(os.environ["OUTPUT_DIR"], "worker-0", *rows)
+import run_files
+rows = [run_files.test(time.time(), 7, 0.25, 1.5), run_files.test(time.time(), 5, 0.75, 1.5)]
+run_files.metrics(os.environ["OUTPUT_DIR"], "worker-0", *rows)
 """
     with running(tmp_path / "live", body + SLEEP):
         seen = status()["live/run"]
@@ -479,7 +479,7 @@ def test_logs(tmp_path):
     assert wrong.returncode == 2 and "no task worker 7; it has ps 0, worker 0" in wrong.stderr
     (tmp_path / "run" / "ps-0.log").write_text("x\n" * 10**6)
     logs = shlex.join([sys.executable, "-m", "tfrun", "logs", str(name)])
-    cut = support.finished("bash", "-c", f"{logs} | head -1; exit ${{PIPESTATUS[0]}}")
+    cut = support.run_to_end("bash", "-c", f"{logs} | head -1; exit ${{PIPESTATUS[0]}}")
     assert (cut.returncode, cut.stdout, cut.stderr) == (0, "[ps 0] x\n", "")
 
 

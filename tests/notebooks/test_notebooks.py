@@ -243,13 +243,13 @@ def test_run_sh_names_the_cell_that_failed(tmp_path):
         (folder / (title + ".py")).write_text("# %%\n" + code)
         (folder / (title + ".ipynb")).write_text(notebooks.written(notebook))
     before = {path: path.read_bytes() for path in folder.iterdir()}
-    done = support.finished("bash", folder / "run.sh", "--execute")
+    done = support.run_to_end("bash", folder / "run.sh", "--execute")
     assert done.returncode == 1
     assert re.fullmatch(r"Good +[\d.]+ s\n", done.stdout)
     assert done.stderr.startswith("Bad failed in cell 1:\n")
     assert done.stderr.endswith("ZeroDivisionError: division by zero\n")
     assert {path: path.read_bytes() for path in folder.iterdir()} == before, "nothing is written"
-    unknown = support.finished("bash", folder / "run.sh", "--execute", "Ugly")
+    unknown = support.run_to_end("bash", folder / "run.sh", "--execute", "Ugly")
     assert unknown.returncode == 1 and unknown.stderr.count("\n") == 1
 
 

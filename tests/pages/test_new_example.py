@@ -36,15 +36,15 @@ def few_examples(tmp_path_factory):
     (root / "docs" / "reading-order.txt").write_text(f"{order}\n\nFurther algorithms\n")
     (root / "tests" / "pictures.txt").touch()
     (root / "README.md").write_text("<!-- generated: examples -->\n<!-- end -->\n")
-    support.git(root, "init", "-q")
-    support.git(root, "add", ".")
+    examples.git("init", "-q", folder=root)
+    examples.git("add", ".", folder=root)
     return root
 
 
 def tool(root, *words):
     """Runs a tool in such a clone; returns (the exit code, all that it printed)."""
     command, env = [sys.executable, root / "lab" / words[0]], {**os.environ, "PYTHONPATH": root}
-    done = support.finished(*command, *words[1:], cwd=root, env=env)
+    done = support.run_to_end(*command, *words[1:], cwd=root, env=env)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -53,7 +53,7 @@ def test_a_new_example_has_no_numbers(few_examples):
     root = few_examples
     code, output = tool(root, "new_example.py", "HogWild", NEW)
     assert code == 0, output
-    support.git(root, "add", ".")
+    examples.git("add", ".", folder=root)
     assert sorted(path.name for path in (root / NEW).iterdir()) == [
         *("README.md", "delay_compensation.py", "run.sh"),
     ]
@@ -73,7 +73,7 @@ def test_a_new_example_has_no_numbers(few_examples):
     assert '"$here/../../activate.sh"' in (root / NEW / "run.sh").read_text()
     env = {**os.environ, "PYTHONPATH": root}
     equation = root / "tests" / "equations" / "delay_compensation.py"
-    done = support.finished(sys.executable, equation, env=env)
+    done = support.run_to_end(sys.executable, equation, env=env)
     assert done.returncode == 0, done.stderr
     code, output = tool(root, "regions.py")
     assert code == 0, output
@@ -112,16 +112,16 @@ def test_a_new_example_is_tested_from_its_first_step_on(tmp_path):
         copy = root / path.relative_to(support.ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, copy)
-    support.git(root, "init", "-q")
-    support.git(root, "add", ".")
+    examples.git("init", "-q", folder=root)
+    examples.git("add", ".", folder=root)
     code, output = tool(root, "new_example.py", "HogWild", "Further-Algorithms/My-Algorithm")
     assert code == 0, output
-    support.git(root, "add", ".")
+    examples.git("add", ".", folder=root)
 
     def results():
         command = [sys.executable, "-m", "pytest", "-q", "-m", "not long and not nightly"]
         env = {**os.environ, "PYTHONPATH": root}
-        done = support.finished(*command, "-k", "my_algorithm", cwd=root, env=env, seconds=120)
+        done = support.run_to_end(*command, "-k", "my_algorithm", cwd=root, env=env, seconds=120)
         return done.stdout
 
     output = results()

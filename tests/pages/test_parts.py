@@ -55,7 +55,7 @@ def run(folder, text, *flags):
     (folder / "test_it.py").write_text(text)
     configuration = ["-c", support.ROOT / "pyproject.toml", "--rootdir", folder]
     command = [sys.executable, "-m", "pytest", *configuration, *flags, folder / "test_it.py"]
-    done = support.finished(*command, cwd=folder)
+    done = support.run_to_end(*command, cwd=folder)
     return done.returncode, done.stdout + done.stderr
 
 

@@ -11,7 +11,7 @@ import sys
 
 import engines
 import equations
-import made_run
+import run_files
 import pytest
 import support
 import tfrun
@@ -370,10 +370,10 @@ def test_facts_of_a_run(tmp_path):
     """What lab/results.py takes from a run: medians over all pushes, and mean bytes."""
     for worker, rows in enumerate((((1, 10, 0.5), (2, 30, 0.1)), ((3, 80, 0.2),))):
         lines = [
-            made_run.push(step, step, bytes=size, wait_seconds=wait) for step, size, wait in rows
+            run_files.push(step, step, bytes=size, wait_seconds=wait) for step, size, wait in rows
         ]
-        test = made_run.test(9, 3, 0.9, 0.25)  # it moves no bytes
-        made_run.metrics(tmp_path, f"worker-{worker}", *lines, test)
+        test = run_files.test(9, 3, 0.9, 0.25)  # it moves no bytes
+        run_files.metrics(tmp_path, f"worker-{worker}", *lines, test)
     result = {"wall_seconds": 2.0, "steps": 3, "staleness_mean": 0.5, "test_loss": 0.25}
     (tmp_path / "result.json").write_text(json.dumps(result))
     assert results.facts(tmp_path, 7.0) == {
@@ -635,12 +635,12 @@ def test_style():
         ["shellcheck", "-x", "-e", "SC1091", *shell, support.ROOT / ".ci" / "run"],
     ):
         command[0] = os.path.join(tools, command[0])
-        done = support.finished(*command)
+        done = support.run_to_end(*command)
         assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_types(tmp_path):
     """mypy has nothing to say about tfrun and lab."""
     mypy = os.path.join(os.path.dirname(sys.executable), "mypy")
-    done = support.finished(mypy, "--cache-dir", tmp_path, cwd=support.ROOT)
+    done = support.run_to_end(mypy, "--cache-dir", tmp_path, cwd=support.ROOT)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -65,8 +65,8 @@ def problems_of(root, **texts):
         folder.mkdir(parents=True)
         (folder / f"{name}.py").write_text(f'"""By hand.\n\nKind: single process\n"""\n{text}')
         (folder / "run.sh").touch()
-    support.git(root, "init", "-q")
-    support.git(root, "add", ".")
+    examples.git("init", "-q", folder=root)
+    examples.git("add", ".", folder=root)
     return regions.problems(root)
 
 

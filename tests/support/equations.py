@@ -1,4 +1,4 @@
-"""Finds the file of each script in tests/equations/; test_equations.py says what it has."""
+"""Finds the file of each script in tests/equations/, and says what such a file has."""
 
 import functools
 
@@ -10,14 +10,39 @@ FOLDER = support.ROOT / "tests" / "equations"
 # The kinds of script that test_equations.py compares, and those of test_synchronous.py.
 INTERLEAVED = ["parameter server, asynchronous", "single process", "train and evaluate"]
 TOGETHER = ["parameter server, synchronous"]
-# What a file may leave out, and what it then has.
-DEFAULTS = {
+NEEDED = {  # what a file has; with COMPARED_BY only MISTAKES
+    # The equation in NumPy: a class as those of lab/references.py, or one of them. Derive it from
+    # HogWild and write `update`, or from Synchronous and write `move`.
+    "REFERENCE",
+    # {"local_steps": 4}: the flags of the script, and keyword arguments of the reference. Without
+    # them a script has problem.command_line({}). None: the script lacks that flag.
+    "FLAGS",
+    # {"parameters": {"the push adds": [(text of the script, what replaces it)]}}: the comparison
+    # that must fail, the name of the mistake, and the mistake. Comparisons are "parameters",
+    # "losses", "steps", "staleness", and those of VARIABLES.
+    "MISTAKES",
+}
+DEFAULTS = {  # what a file may leave out, and what it then has
+    # 1 where a single worker pulls and pushes in turn; else two are interleaved.
     "WORKERS": 2,
+    # {"velocities": ".*_v"}: what else lasts from push to push, as values() of the reference calls
+    # it, and the pattern of the whole names of the script's variables for it. They are compared as
+    # well as w. Where a ps has functions: the name of what they save beside w, or a function of
+    # what a worker keeps (its update has a `begin`).
     "VARIABLES": {},
+    # "pull": what update() calls to pull, where it does not use the w_k that it is given.
     "PULLS": None,
+    # What the script trains on, one of tests/support/problem.py.
     "PROBLEM": problem.digits,
+    # "tests/equations/test_ring.py::test_...": the test that compares a script that those of
+    # test_equations.py cannot, such as one without a ps. It takes the fields from of(script);
+    # without REFERENCE it has a reference of its own.
     "COMPARED_BY": None,
+    # The mistakes that the test of whole runs leaves out, because they wait for ever, or because a
+    # run needs more than the script.
     "NOT_RUN": [],
+    # By how many lines at most an asynchronous script differs from the one that its docstring
+    # names.
     "DIFFERS": 40,
 }
 
@@ -34,7 +59,7 @@ def of(script):
     advice = f"write {path} with REFERENCE, FLAGS and MISTAKES (CONTRIBUTING.md)"
     assert path_of(script).exists(), f"{name} has no reference: {advice}"
     module = examples.load(path_of(script))
-    needed = {"MISTAKES"} if hasattr(module, "COMPARED_BY") else {"REFERENCE", "FLAGS", "MISTAKES"}
+    needed = {"MISTAKES"} if hasattr(module, "COMPARED_BY") else NEEDED
     missing = needed - set(vars(module))
     assert not missing, f"the reference of {name} lacks {', '.join(sorted(missing))}: {advice}"
     for field, value in DEFAULTS.items():

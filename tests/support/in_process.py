@@ -153,7 +153,8 @@ class Worker:
             if self.begin:
                 self.own = self.reply.w
         row = self.script.push_row(0.0, version, loss, self.reply, self.flags).numpy()
-        return float(loss), int(row[2]) - 1, int(row[6])
+        row = self.script.Push(*row)
+        return float(loss), int(row.global_step) - 1, int(row.staleness)
 
 
 class Workers(interleaved.Harness):

@@ -29,7 +29,7 @@ PYTHONPATH = f"{ROOT}:{ROOT}/tests/support"  # of the small scripts that tests s
 ENGINES = "Beyond-One-Machine"  # the folder of what needs another engine
 WARM = ROOT / "tests" / "support" / "warm"
 PATIENCE = 4  # times as long as it should take, at most, may something take on a busy machine
-COLD = False  # in the tier nightly: each process imports TensorFlow by itself
+COLD = threading.Event()  # is set in the tier nightly: each process imports TensorFlow by itself
 BUILD_SECONDS = 1500  # at most, for what a run.sh builds; 4 minutes on 2 cores are usual
 
 
@@ -420,7 +420,7 @@ ONE_SERVER = threading.Lock()  # two threads that call fork_server() for the fir
 
 def warm():
     """Returns the variables with which programs run in the fork server; see its sitecustomize."""
-    if COLD or sys.platform != "linux":
+    if COLD.is_set() or sys.platform != "linux":
         return {}
     with ONE_SERVER:
         return {"WARM_SOCKET": fork_server()[1], "PYTHONPATH": f"{WARM}:{ROOT}"}
@@ -500,11 +500,6 @@ def browser():
     return next(filter(None, map(shutil.which, names)), None)
 
 
-def git(folder, *arguments):
-    """Runs git in a folder."""
-    subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True, timeout=30)
-
-
 def newest_checkpoint(directory):
     """The path of the newest checkpoint, as TensorFlow takes it."""
     import tensorflow as tf
@@ -512,7 +507,7 @@ def newest_checkpoint(directory):
     return tf.train.latest_checkpoint(directory)
 
 
-def finished(*command, seconds=60, cwd=ROOT, env=None):
+def run_to_end(*command, seconds=60, cwd=ROOT, env=None):
     """Runs a command; returns the finished process, with its output as text."""
     pipes = dict.fromkeys(["stdout", "stderr"], subprocess.PIPE)
     limit = Limit(seconds)
@@ -534,10 +529,10 @@ def finished(*command, seconds=60, cwd=ROOT, env=None):
 def python(code, *arguments, seconds=60, **env):
     """Runs `code` with Python; returns the finished process with its output as text."""
     command = [sys.executable, "-c", code, *arguments]
-    return finished(*command, seconds=seconds, env={**os.environ, **env})
+    return run_to_end(*command, seconds=seconds, env={**os.environ, **env})
 
 
 def tfrun(*arguments, **env):
-    """Runs a command of tfrun to its end; returns the process as `finished` does."""
+    """Runs a command of tfrun to its end; returns the process as `run_to_end` does."""
     env = {**os.environ, **warm(), **env}
-    return finished(sys.executable, "-m", "tfrun", *arguments, env=env)
+    return run_to_end(sys.executable, "-m", "tfrun", *arguments, env=env)

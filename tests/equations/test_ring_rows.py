@@ -13,7 +13,7 @@ import types
 import interleaved
 import problem
 import pytest
-import ringed
+import ring_workers
 import support
 from lab import examples
 from problem import BATCH, SEED, command_line
@@ -56,9 +56,12 @@ def check(script, form, n, changes=()):
     all_here = threading.Barrier(n)
 
     own = [EAGER] if form.get("compress") == "qsgd" else []
-    with ringed.rings(script, n, examples.replaced(script, [*own, *changes])) as (module, made):
+    with ring_workers.rings(script, n, examples.replaced(script, [*own, *changes])) as (
+        module,
+        made,
+    ):
         assert module.PUSH == PUSH
-        done = ringed.together_built(module, made, command_line(form), work)
+        done = ring_workers.together_built(module, made, command_line(form), work)
     came, size, wrong = [part for *_, part in done], len(done[0][0]), []
     assert all(size % workers for workers in (2, 3, 4))
     gradient = problem.gradient_on_digits(n)
@@ -73,7 +76,7 @@ def check(script, form, n, changes=()):
         for name, values in {**due, "staleness": [0, 0]}.items():
             if list(columns[name]) != values:
                 wrong.append(f"{name}: {columns[name]} of worker {k}")
-        loss, _ = gradient(k, 0, ringed.arrays(first.astype(float)))
+        loss, _ = gradient(k, 0, ring_workers.arrays(first.astype(float)))
         if not abs(columns["loss"][0] - loss) < 1e-5:
             wrong.append(f"loss: {columns['loss'][0]:g} of worker {k}, not {loss:g}")
         if not (columns["pull_time"] <= columns["push_time"]).all():
