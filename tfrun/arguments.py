@@ -3,19 +3,20 @@
 import argparse
 import math
 import sys
+from typing import Any, NoReturn
 
 
 class Parser(argparse.ArgumentParser):
     """Says in one line what is wrong with a flag, without the usage above it."""
 
-    def __init__(self, **options):
+    def __init__(self, **options: Any) -> None:
         super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **options)
 
-    def error(self, message):
+    def error(self, message: str) -> NoReturn:
         sys.exit(fail(f"{message} ({self.prog} --help lists the flags)"))
 
 
-def fail(error, code: int = 2) -> int:
+def fail(error: object, code: int = 2) -> int:
     """Prints one line on standard error; returns the exit code."""
     print(f"tfrun: {error}", file=sys.stderr)
     return code

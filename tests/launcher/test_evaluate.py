@@ -256,7 +256,7 @@ def test_another_model_is_refused(known, capsys):
     known.flags(LAYERS[2:4] + LAYERS[:2] + LAYERS[4:])
     known.save(20)
     for program in evaluate, export:
-        assert program.main([str(known.directory)]) == 1
+        assert program.command([str(known.directory)]) == 1
         error = capsys.readouterr().err
         assert "has a checkpoint of another model" in error and len(error.splitlines()) == 1
     known.flags(variables=None)
@@ -275,7 +275,7 @@ def test_data_that_are_not_there_any_more(error, known, capsys):
     text = known.script.read_text()
     known.script.write_text(text.replace("(name):\n", f"(name):\n    raise {error}\n", 1))
     for program in evaluate, export:
-        assert program.main([str(known.directory)]) == 1
+        assert program.command([str(known.directory)]) == 1
         error_lines = capsys.readouterr().err.splitlines()
         assert len(error_lines) == 1 and "load_data of the run fails here: " in error_lines[0]
         assert "in the folder from which you started the run" in error_lines[0]

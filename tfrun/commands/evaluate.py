@@ -85,7 +85,7 @@ def run(flags):
         raise ValueError(f"there is no checkpoint in {directory} yet")
 
 
-def command(arguments):
+def command(arguments: list[str]) -> int:
     """Runs the command; returns its exit code."""
     parser = export.parser("evaluate", __doc__)
     parser.add_argument("--follow", action="store_true", help="test new checkpoints as they come")

@@ -59,7 +59,7 @@ def run(flags):
         print(line)
 
 
-def command(arguments):
+def command(arguments: list[str]) -> int:
     """Runs the command; returns its exit code."""
     return exit_code(run, parser("export", __doc__).parse_args(arguments))
 

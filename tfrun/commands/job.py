@@ -214,7 +214,7 @@ def report(points, codes, directory):
     print(f"the runs are in {directory}")
 
 
-def command(arguments):
+def command(arguments: list[str]) -> int:
     """`tfrun run JOB.yaml`; returns the exit code."""
     parser = common.parser("run", __doc__, run=None, json_too=False)
     parser.add_argument("job", type=pathlib.Path, metavar="JOB.yaml")

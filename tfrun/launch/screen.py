@@ -20,11 +20,11 @@ LAST_LINES = 15  # of a task that failed, at most, that are shown again
 class Screen:
     """Standard output, each line behind the name of its task, in colour on a terminal."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
         self.line_count = 0
 
-    def show(self, name: str, line: bytes | str):
+    def show(self, name: str, line: bytes | str) -> None:
         """Prints one line of the task `name`. Raises BrokenPipeError."""
         text = line.decode(errors="replace") if isinstance(line, bytes) else line
         prefix = f"[{name}]"
@@ -44,18 +44,19 @@ class TaskOutput:
     ends: where several tasks fail, one of them is shown. horovodrun prints for several names.
     """
 
-    def __init__(self, screen: Screen):
+    def __init__(self, screen: Screen) -> None:
         self.screen = screen
         self.begin()
 
-    def begin(self):
+    def begin(self) -> None:
         """Forgets what the process before a restart has printed."""
-        self.held_lines = {}  # {name: the lines that are held back}
-        self.deadlines = {}  # {name: when these are shown at the latest}
+        # {name: the lines that are held back}, {name: when these are shown at the latest}
+        self.held_lines: dict[str, list[bytes]] = {}
+        self.deadlines: dict[str, float] = {}
         # (number on the screen, name, line) of what it has shown, the end of it.
         self.last: collections.deque[tuple[int, str, bytes]] = collections.deque(maxlen=300)
 
-    def add(self, name: str, line: bytes):
+    def add(self, name: str, line: bytes) -> None:
         """Shows a line, or holds it back. Raises BrokenPipeError, as all here that shows."""
         held = self.held_lines.get(name)
         if held and (held[0] == TRACEBACK or line[:1] == b" " or USAGE_ERROR.match(line)):
@@ -68,22 +69,22 @@ class TaskOutput:
         else:
             self.show(name, line)
 
-    def show(self, name: str, line: bytes):
+    def show(self, name: str, line: bytes) -> None:
         """Shows a line, and remembers it."""
         self.screen.show(name, line)
         self.last.append((self.screen.line_count, name, line))
 
-    def release(self, *names: str):
+    def release(self, *names: str) -> None:
         """Shows what is held back under these names."""
         for name in names:
             for line in self.held_lines.pop(name, []):
                 self.show(name, line)
 
-    def release_overdue(self):
+    def release_overdue(self) -> None:
         """Shows what was held back for too long."""
         self.release(*(name for name, at in self.deadlines.items() if time.monotonic() > at))
 
-    def show_failure(self, wrong_flag: bool):
+    def show_failure(self, wrong_flag: bool) -> None:
         """Shows the first usage or traceback that is held back, of the others their error.
 
         wrong_flag: show the error of the usage alone.
@@ -94,7 +95,7 @@ class TaskOutput:
             self.release(name)
         self.show_errors()
 
-    def show_errors(self):
+    def show_errors(self) -> None:
         """Shows of each traceback that is held back one line: its error, if it came so far."""
         for name, lines in self.held_lines.items():
             text = [line.decode(errors="replace") for line in lines]

@@ -10,6 +10,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from typing import Any
 
 import psutil
 
@@ -45,7 +47,7 @@ class LaunchSpec:
     tasks: list[Task] | None = None
     notes: list[str] = dataclasses.field(default_factory=list)  # shown at the start
 
-    def make_tasks(self, ports: list[int]):
+    def make_tasks(self, ports: list[int]) -> Iterator[Task]:
         """Yields a task for each port, on this machine."""
         arguments = self.jobs, ports, self.directory, self.shares, self.variables
         for (job, index), env in cluster.environments(*arguments).items():
@@ -62,7 +64,7 @@ class Run:
     data_differ = False  # between two tasks
     went_on_at = float("-inf")  # after the last standstill, by time.monotonic()
 
-    def __init__(self, spec: LaunchSpec):
+    def __init__(self, spec: LaunchSpec) -> None:
         self.spec = spec
         if not spec.tasks and len(cluster.tasks(spec.jobs)) > 1:
             cluster.check_loopback()
@@ -99,17 +101,17 @@ class Run:
         # As the scripts see it: without a task of the type chief, worker 0 is the chief.
         self.chief = "chief 0" if "chief" in spec.jobs else "worker 0"
 
-    def say(self, text: str):
+    def say(self, text: str) -> None:
         """Prints a line of tfrun's own. Raises BrokenPipeError."""
         self.screen.show("tfrun", text)
 
-    def write_record(self, **changes):
+    def write_record(self, **changes: Any) -> None:
         """Writes what has become of the run and its tasks into its record."""
         if self.record:
             with contextlib.suppress(OSError):  # a full disk: the record stays as it was
                 self.record.write(tasks=[task.record() for task in self.tasks], **changes)
 
-    def tell_watchdog(self, sign: str, task: Task):
+    def tell_watchdog(self, sign: str, task: Task) -> None:
         """Says that the process group of a task is there, "+", or is no more, "-"."""
         assert self.watchdog.stdin is not None and task.process is not None
         with contextlib.suppress(OSError):  # someone killed the watchdog; the run can do without
@@ -121,7 +123,7 @@ class Run:
         chosen = (task for task in self.tasks if not jobs or task.job in jobs)
         return [task for task in chosen if task.running() or task.start_at is not None]
 
-    def start_due_tasks(self):
+    def start_due_tasks(self) -> None:
         """Starts the tasks whose time has come."""
         for task in self.tasks:
             if task.start_at is not None and task.start_at <= time.monotonic():
@@ -146,7 +148,7 @@ class Run:
                 self.take_output(task, task in ended)
         return ended
 
-    def excuse_failures(self, seconds: float):
+    def excuse_failures(self, seconds: float) -> None:
         """Lets each task fail once without a restart less, after all stood still for so long.
 
         A container was paused, or a virtual machine: the time limits in tasks ran meanwhile.
@@ -156,7 +158,7 @@ class Run:
         for task in self.unfinished():
             task.may_fail = True
 
-    def take_signals(self):
+    def take_signals(self) -> None:
         """Does what the signals ask for that have come since the last call."""
         for number in os.read(self.wake, 512):
             if number == signal.SIGCHLD:
@@ -166,7 +168,7 @@ class Run:
             elif number in signals.ENDING and self.signal is None:
                 self.signal = signal.Signals(number)
 
-    def take_output(self, task: Task, has_ended: bool):
+    def take_output(self, task: Task, has_ended: bool) -> None:
         """Shows what a task has printed since the last call, and closes its pipe at the end."""
         for line in task.new_lines():
             if shown := task.on_screen(line):
@@ -177,7 +179,7 @@ class Run:
             self.selector.unregister(task.pipe())
             task.pipe().close()
 
-    def reap(self):
+    def reap(self) -> None:
         """Lets go the processes that have ended after their parents, and so have become ours."""
         own = [self.watchdog.pid, *(task.process.pid for task in self.tasks if task.process)]
         for child in psutil.Process().children():
@@ -249,7 +251,7 @@ class Run:
         finally:
             self.end()
 
-    def begin(self):
+    def begin(self) -> None:
         """Says what begins. Raises BrokenPipeError."""
         spec = self.spec
         numbers = [f"{n} {job}{'s' * (job == 'worker' and n > 1)}" for job, n in spec.jobs.items()]
@@ -311,7 +313,7 @@ class Run:
             self.say(f"not done after {seconds}; still running: {names}")
         return self.interrupted
 
-    def periodic_checks(self):
+    def periodic_checks(self) -> Iterator[bool]:
         """Looks at each call at what is due: the memory of tasks, the age of checkpoints, the data.
 
         Yields whether a task has other data.
@@ -330,7 +332,7 @@ class Run:
                 data_differ = self.report_differing_data()
             yield data_differ
 
-    def end(self):
+    def end(self) -> None:
         """Stops what still runs, first kindly."""
         for task in self.tasks:
             task.start_at = None
@@ -349,7 +351,7 @@ class Run:
         for held in self.sockets:
             held.close()
 
-    def close_record(self, exit_code: int):
+    def close_record(self, exit_code: int) -> None:
         """Writes how the run ended into its record."""
         if self.record and self.record.path.exists():
             state = "stopped" if self.interrupted else "failed" if exit_code else "done"

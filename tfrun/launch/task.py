@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from typing import Any
 
 import psutil
 
@@ -22,7 +24,15 @@ BAR_SECONDS = 2  # between two looks at a progress bar, which a task draws witho
 class Task:
     """One task of the run: a process, and after a restart another one in its place."""
 
-    def __init__(self, job, name, command, env, directory, share=resources.NO_LIMIT):
+    def __init__(
+        self,
+        job: str,
+        name: str,
+        command: list[str],
+        env: dict[str, str],
+        directory: pathlib.Path,
+        share: resources.Share = resources.NO_LIMIT,
+    ) -> None:
         self.job, self.name, self.share = job, name, share
         self.path: pathlib.Path = directory / f"{formatting.file_name(name)}.log"
         self.command, self.env = command, {**os.environ, **env}
@@ -38,7 +48,7 @@ class Task:
         self.was_stopped = False  # by tfrun
         self.memory_at_kill = 0  # bytes, if it was killed because it used too much
 
-    def start(self):
+    def start(self) -> None:
         """Starts the process."""
         self.incomplete_line, self.output_ended, self.next_bar = b"", False, 0.0
         self.exit_code, self.start_at, self.memory_at_kill = None, None, 0
@@ -52,7 +62,7 @@ class Task:
         assert self.process is not None and isinstance(self.process.stdout, io.BufferedReader)
         return self.process.stdout
 
-    def signal(self, number):
+    def signal(self, number: int) -> None:
         """Sends a signal to the task and to all that it has started."""
         assert self.process is not None
         with contextlib.suppress(ProcessLookupError):
@@ -70,7 +80,7 @@ class Task:
         self.exit_code = shell_code(self.process.wait())
         return True
 
-    def new_lines(self):
+    def new_lines(self) -> Iterator[bytes]:
         """Yields the complete lines since the last call; the log gets all that it has printed."""
         pipe = self.pipe()
         if pipe.closed:
@@ -117,7 +127,7 @@ class Task:
             return f"was killed by {signal.Signals(-self.process.returncode).name}"
         return f"failed with exit code {self.exit_code}"
 
-    def check_memory(self):
+    def check_memory(self) -> None:
         """Kills it, with all that it has started, if it uses more memory than it may."""
         if self.process is None or not self.running() or self.share.memory is None:
             return
@@ -164,14 +174,20 @@ def as_on_a_terminal(line: bytes) -> bytes:
     return line.rstrip(b"\r").rpartition(b"\r")[2]
 
 
-def has_ended(process) -> bool:
+def has_ended(process: subprocess.Popen) -> bool:
     """Returns whether a child has ended, if possible without reaping, so that it keeps its id."""
     if not hasattr(os, "waitid"):
         return process.poll() is not None
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
-def start_process(command, env, cpus=None, number=signal.SIGKILL, **more) -> subprocess.Popen:
+def start_process(
+    command: list[str],
+    env: dict[str, str],
+    cpus: list[int] | None = None,
+    number: int = signal.SIGKILL,
+    **more: Any,
+) -> subprocess.Popen:
     """Starts a process in a session of its own, with one pipe for all that it prints, bytes.
 
     cpus, number: the cores that it may use; the signal that it gets when tfrun dies. more: for
@@ -188,7 +204,7 @@ def start_process(command, env, cpus=None, number=signal.SIGKILL, **more) -> sub
     )
 
 
-def end_with_parent(number=signal.SIGKILL, cpus=None):
+def end_with_parent(number: int = signal.SIGKILL, cpus: list[int] | None = None) -> None:
     """In a new process, on Linux: it gets a signal when tfrun dies, and keeps to these cores.
 
     It ends at SIGTERM, which tfrun may ignore. The watchdog ends what it has started.
