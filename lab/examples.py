@@ -25,39 +25,6 @@ SESSION_FORM = {
     "HogWild": f"{SESSIONS}/HogWild-Sessions",
     "Distributed-Setup": f"{SESSIONS}/Distributed-Setup-Sessions",
 }
-# {an example that was written anew: the digest of its script at SESSION_COMMIT}. Results of that
-# script stay on the pages, with MEASURED_BEFORE_WORDS, until they are measured again.
-SESSION_COMMIT = "73228d0e"
-MEASURED_BEFORE = {
-    "HogWild": "ceaa6658dd32c281",
-    "Distributed-Setup": "0aef7953c308ada3",
-    "Non-Distributed-Setup": "0aa55764447c61cc",
-    "Sparse-Embeddings": "77a2cf99eff4e045",
-    "DOWNPOUR-Easy": "8b3779a94d04bf4d",
-    "DOWNPOUR": "c8ca096821d5627c",
-    "ADAG": "696c068e3824e182",
-    "DynSGD": "0da48a5ce65a4609",
-    "AEASGD": "da07f50826a777ef",
-    "AEAMSGD": "cb027cd6380b3591",
-    "Further-Algorithms/Async-Local-SGD": "d1098b7107db5c8b",
-    "Further-Algorithms/Bounded-Staleness": "2ccbc4608db46202",
-    "Further-Algorithms/Delay-Compensation": "0a43dab24326b1b4",
-    "Synchronous-SGD": "2aa909bae7f4dc2f",
-    "Synchronous-SGD-different-learning-rates": "aa30fa22d1ec78b9",
-    "SAGN": "0f4793cc178aaeba",
-    "Further-Algorithms/Local-SGD": "537fbb9d443a3fa5",
-    "Further-Algorithms/DiLoCo": "71ac0f462de03d18",
-}
-MEASURED_BEFORE_WORDS = f"session script of commit {SESSION_COMMIT}"
-# Tables of other measurements in which such results stand, by their files.
-TABLES_BEFORE = (
-    *("Measurements/Benchmarks/table.txt", "Measurements/Benchmarks/gpu.txt"),
-    *("Measurements/Compare/page.txt", "Measurements/Scaling/table.txt"),
-    *("Measurements/Slow-Network/table.txt", "Measurements/Staleness/table.txt"),
-    *("Operations/Fault-Tolerance/table.txt", "Beyond-One-Machine/start_up.txt"),
-    *("Beyond-One-Machine/Spark-Cluster/kills.txt", "Your-Model/matrix.txt"),
-    "Beyond-One-Machine/TensorFlowOnSpark/rates_ways.txt",
-)
 ALGORITHM = ("server", "update", "algorithm")  # the functions that a script begins with
 DIVIDER = "# From here to the end: the same text"  # above it the example, below it only regions
 # Regions that may change without a change of what a script computes or reports: they read flags,
@@ -222,12 +189,6 @@ def lines_above(text):
     """Returns how many lines of a script stand above its divider; None where it has none."""
     starts = (line.startswith(DIVIDER) for line in text.splitlines())
     return next((number for number, starts_here in enumerate(starts) if starts_here), None)
-
-
-def is_measured_before(folder, digest):
-    """Returns whether results with this digest are of the script that an example had before."""
-    today = example_digest(main_script(folder))
-    return digest != today and digest == MEASURED_BEFORE.get(folder, "")
 
 
 def line_numbers(node):

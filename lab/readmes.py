@@ -4,9 +4,10 @@
     python lab/readmes.py --fix    write them
 
 Such a part stands between <!-- generated: NAME --> and <!-- end -->; NAME is a function in PARTS.
-docs/reading-order.txt has the examples in their order, docs/papers.txt the papers. A page shows
-numbers only of its own example, and only while its script is the one that was measured, or the one
-before it that examples.MEASURED_BEFORE names; the page says so then.
+docs/reading-order.txt has the examples in their order, docs/papers.txt the papers. Numbers are
+shown only on the page of the example that they were measured on. Those of its own page need the
+script that was measured; those of other measurements may be of the script of measured_before.py,
+and then say so.
 Of the glossary only the links are generated: its words stand on the page.
 """
 
@@ -20,18 +21,14 @@ import sys
 import textwrap
 from typing import Any
 
-from lab import drivers, idle, pages, reading_order, regions
+from lab import drivers, idle, measured_before, pages, reading_order, regions
 from lab.examples import (
     ALGORITHM,
-    MEASURED_BEFORE,
-    MEASURED_BEFORE_WORDS,
     PARENTS,
     ROOT,
-    TABLES_BEFORE,
     example_digest,
     exit_code,
     has_sessions,
-    is_measured_before,
     load,
     main_script,
     parsed,
@@ -261,8 +258,8 @@ def compare(folder, _):
         return f"{link} has not measured this example by its present rules yet."
     head = f"{link}, eight workers, median (range) of {seeds} runs of {length:g} s"
     digests = read_json(COMPARE.with_name("results_digests.json"))
-    if is_measured_before(own, digests.get(own)):
-        head += f", {MEASURED_BEFORE_WORDS}"
+    if measured_before.is_measured_before(own, digests.get(own)):
+        head += f", {measured_before.WORDS}"
     return "\n".join([f"{head}:", *lines])
 
 
@@ -298,13 +295,13 @@ def text(folder, name):
     table = read(path)
     in_markdown = table.startswith(("| ", "**", "<details>", "Measured: "))
     table = table.rstrip("\n") if in_markdown else f"```\n{table}```"
-    if shown(path) in TABLES_BEFORE:
-        names = {name.split("/")[-1] for name in MEASURED_BEFORE}
+    if shown(path) in measured_before.TABLES:
+        names = {name.split("/")[-1] for name in measured_before.DIGESTS}
         *others, last = sorted(n for n in names if re.search(rf"(?<![\w-]){n}\b", table)) or [
             "HogWild"
         ]
         named = f"{', '.join(others)} and {last} were" if others else f"{last} was"
-        table += f"\n\n{named} measured with the {MEASURED_BEFORE_WORDS}."
+        table += f"\n\n{named} measured with the {measured_before.WORDS}."
     return table
 
 
@@ -543,7 +540,7 @@ def check_provenance(found, launcher):
     example = found.get("example", "an unknown example")
     if example != own["example"]:
         raise ToolError(f"{example}'s {path.name} is shown on {name}'s page: {again}")
-    if found.get("digest") != own["digest"] and not is_measured_before(name, found.get("digest")):
+    if found.get("digest") != own["digest"]:
         raise ToolError(
             f"{shown(path)} is outdated, because {script_of(launcher).name} has changed: "
             f"{again}, with --unchanged if the change alters no number"
@@ -567,7 +564,8 @@ def check_compared(name, runs, source):
         if run.get("example", own_name) != own_name:
             raise ToolError(f"{shown(source)} shows {run.get('example')}'s numbers as {name}'s")
     digest = read_json(digests).get(folder)
-    if digest != example_digest(script(ROOT / folder)) and not is_measured_before(folder, digest):
+    is_today = digest == example_digest(script(ROOT / folder))
+    if not is_today and not measured_before.is_measured_before(folder, digest):
         raise ToolError(
             f"{shown(source)} is outdated, because the script of {folder} has changed: run "
             f"{shown(source.parent)} again, or python lab/results.py {folder} --unchanged if the "
@@ -612,8 +610,6 @@ def result(folder, launcher):
             values = [times * run[name] for run in runs if name in run]
             parts.append(words.format(*pages.texts(values, form)))
     others = idle.words(found["others"]) if "others" in found else f"load {found['load']:.1f}"
-    if is_measured_before(shown(folder), found["digest"]):
-        others += f"; {MEASURED_BEFORE_WORDS}"
     return (
         f"`{found['command'].replace(' --seed S', '')}`, {len(runs)} seeds: {', '.join(parts)}. "
         f"{found['date']}, {found['cores']} cores, {others}."

@@ -30,7 +30,7 @@ from lab.examples import (
 )
 
 # What each script has for itself, or in one form of several.
-OWN = {*ALGORITHM, "add_flags", "build", "train", "main", "Cluster", "variables", "batches"}
+OWN = {*ALGORITHM, "build", "train", "main", "Cluster", "variables", "batches"}
 MARKER = re.compile(r"^# (region|endregion): (\w+)(?: -- [^\n]*)?$")
 
 

@@ -66,8 +66,11 @@ SERVER_RATE = (SERVER_RATE, '    ("server-rate", 0.1, "of the common step"),\n' 
 # example: its folder and own flags. changes: of its script. more: knobs that these add.
 # follows, setting: a row that is not tuned: setting(results of the row that it follows) returns
 # the words of its flags. first: its first seed. workers: None: as many as the task has.
-Row = collections.namedtuple("Row", "example changes more follows setting first workers")
-Row.__new__.__defaults__ = ((), (), None, None, FINAL, None)
+Row = collections.namedtuple(
+    "Row",
+    "example changes more follows setting first workers",
+    defaults=((), (), None, None, FINAL, None),
+)
 
 
 def words_of(result):
@@ -154,7 +157,9 @@ def row_of(name):
 # examples of a mini-batch, None: the example's own. seconds: of a run; None: `local` mini-batches
 # of each worker. link: Mbit/s of each host. local_steps: where a search of T begins.
 Task = collections.namedtuple(
-    "Task", "workers law mean changes batch seconds local problem link local_steps rows"
+    "Task",
+    "workers rows batch seconds local law mean changes problem link local_steps",
+    defaults=(None, None, 0, (), None, None, 10),
 )
 ACCURACY = ("accuracy", drivers.TARGET)
 EQUAL, DIFFERENT = "8 workers, CV 0.1", "8 workers, CV 1"
@@ -192,23 +197,33 @@ GPT_FILE = examples.ROOT / "Your-Model" / "gpt.py"
 
 def eight(law, rows):
     """Returns the Task of eight workers with this law of times."""
-    return Task(8, law, 0.03, [], 32, 6, None, None, None, 3, rows)
+    return Task(workers=8, rows=rows, batch=32, seconds=6, law=law, mean=0.03, local_steps=3)
 
 
 TASKS = {
     EQUAL: eight(0.1, ORDER),
     DIFFERENT: eight(1.0, ORDER),
-    GPT: Task(2, None, 0, [], 16, 40, None, GPT_FILE, None, 10, GPT_ROWS),
-    "4 workers, 10 Mbit/s": Task(4, None, 0, [], 32, 10, None, None, 10, 10, LINK_ROWS),
-    "4 workers, 100 Mbit/s": Task(4, None, 0, [], 32, 6, None, None, 100, 10, LINK_ROWS),
+    GPT: Task(workers=2, rows=GPT_ROWS, batch=16, seconds=40, problem=GPT_FILE),
+    "4 workers, 10 Mbit/s": Task(workers=4, rows=LINK_ROWS, batch=32, seconds=10, link=10),
+    "4 workers, 100 Mbit/s": Task(workers=4, rows=LINK_ROWS, batch=32, seconds=6, link=100),
     "8 workers, CV 0.5": eight(0.5, [*SEVEN, "HogWild, A/A"]),
     "8 workers, one slow": eight("one slow", [*SEVEN, "HogWild, A/A", BACKUP]),
     "8 workers, CV 0": eight(0.0, [*SEVEN, "HogWild, A/A"]),
     "8 workers, CV 0.25": eight(0.25, [*SEVEN, "HogWild, A/A"]),
-    CONVOLUTION: Task(2, None, 0, CONVOLUTIONAL, 128, 1.5, None, None, None, 10, CONVOLUTION_ROWS),
-    DIGITS: Task(2, None, 0, [], 32, 1.5, None, None, None, 10, DIGITS_ROWS),
-    LOCAL: Task(8, None, 0, [], 32, None, 1000, None, None, None, ROUNDS),
-    STREAM: Task(8, None, 0, [one_run.ONE_PASS], 32, None, 500, None, None, None, ROUNDS),
+    CONVOLUTION: Task(
+        workers=2, rows=CONVOLUTION_ROWS, batch=128, seconds=1.5, changes=CONVOLUTIONAL
+    ),
+    DIGITS: Task(workers=2, rows=DIGITS_ROWS, batch=32, seconds=1.5),
+    LOCAL: Task(workers=8, rows=ROUNDS, batch=32, seconds=None, local=1000, local_steps=None),
+    STREAM: Task(
+        workers=8,
+        rows=ROUNDS,
+        batch=32,
+        seconds=None,
+        local=500,
+        changes=[one_run.ONE_PASS],
+        local_steps=None,
+    ),
 }
 TOGETHER_TASKS = [EQUAL, DIFFERENT]  # are measured row by row
 QUICK = [ONE, "HogWild", "Synchronous-SGD"]
@@ -373,10 +388,15 @@ def stream(number):
 class Measurement:
     """What was measured in a directory, over all sittings, and how more is measured."""
 
-    def __init__(self, directory, flags, hosts=None):
-        self.kept, self.flags, self.hosts = directory / "measured.json", flags, hosts
+    def __init__(self, directory, flags, hosts=None, hosts_module=None):
+        """hosts: those of slow links; hosts_module: what limits their rate. None without links."""
+        self.directory = directory
+        self.flags = flags
+        self.hosts = hosts
+        self.hosts_module = hosts_module
+        self.kept = directory / "measured.json"
         self.cases = json.loads(self.kept.read_text()) if self.kept.exists() else {}
-        self.directory, self.files = directory, {}
+        self.files = {}
 
     def case(self, task, name):
         """Returns what was measured of a row of a task."""
@@ -431,18 +451,18 @@ class Measurement:
         else:
             hosts = self.hosts if own.link else None
         return one_run.Start(
-            examples.main_script(folder),
-            jobs(own, name),
-            more,
-            changes,
-            own.problem,
-            own.law,
-            own.mean,
-            calls,
-            kind(folder) in WAITING,
-            seed,
-            hosts,
-            own.link,
+            script=examples.main_script(folder),
+            jobs=jobs(own, name),
+            flags=more,
+            changes=changes,
+            problem=own.problem,
+            law=own.law,
+            mean=own.mean,
+            calls=calls,
+            waits=kind(folder) in WAITING,
+            seed=seed,
+            hosts=hosts,
+            link=own.link,
         )
 
     def interval(self, task, name, flags):
@@ -472,8 +492,14 @@ class Measurement:
 
     def run(self, task, name, flags, seed, tuning, limit=None, curve=None):
         """Trains once, and again while others use the machine; returns the numbers."""
-        own, end = self.flags.tasks[task], None
-        end = one_run.End(own.seconds, self.target(task, name, tuning), tuning, limit, curve)
+        own = self.flags.tasks[task]
+        end = one_run.End(
+            seconds=own.seconds,
+            target=self.target(task, name, tuning),
+            tuning=tuning,
+            limit=limit,
+            curve=curve,
+        )
         steps = one_run.FOREVER if own.seconds else self.updates(task, name)
         interval = self.interval(task, name, flags)
         if own.link:
@@ -604,7 +630,9 @@ def own_task(flags):
     """Returns the Task of a problem file of one's own."""
     rows = list(dict.fromkeys([ONE, *(flags.examples or QUICK)]))
     seconds = flags.seconds or OWN_SECONDS
-    return Task(flags.workers, None, 0, [], None, seconds, None, flags.problem, None, 10, rows)
+    return Task(
+        workers=flags.workers, rows=rows, batch=None, seconds=seconds, problem=flags.problem
+    )
 
 
 def in_full(name):
@@ -801,7 +829,8 @@ def main():
         return
     os.environ.update(TF_NUM_INTRAOP_THREADS="1", OMP_NUM_THREADS="1")  # a worker is a core
     plan = plan_of(flags)
-    hosts_module = hosts = None
+    hosts_module = None
+    hosts = None
     if any(flags.tasks[task].link for task, _ in plan):
         hosts_module = examples.load(SLOW_NETWORK / "hosts.py")
         try:
@@ -810,8 +839,7 @@ def main():
         except hosts_module.Unavailable as error:
             sys.exit(f"compare: this machine cannot make slow links: {error}")
     directory = drivers.output_directory("Compare")
-    measurement = Measurement(directory, flags, hosts)
-    measurement.hosts_module = hosts_module
+    measurement = Measurement(directory, flags, hosts, hosts_module)
     more = pilot(measurement, flags.problem.stem) if flags.problem else START_SECONDS
     likely, most = minutes(measurement, plan, more)
     say(f"{len(plan)} rows: about {likely} minutes, {most} at most; results go to {directory}")

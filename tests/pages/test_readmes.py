@@ -19,6 +19,7 @@ import yaml
 from lab import (
     diagrams,
     examples,
+    measured_before,
     new_example,
     picture_marks,
     reading_order,
@@ -242,16 +243,16 @@ def test_a_page_shows_its_rows_of_compare(tmp_path, monkeypatch):
 def test_results_of_an_earlier_script_say_so():
     """Catches: another script's results that pass for those of before; and no word of their commit.
 
-    It goes with MEASURED_BEFORE.
+    It goes with lab/measured_before.py.
     """
-    for name, digest in examples.MEASURED_BEFORE.items():
+    for name, digest in measured_before.DIGESTS.items():
         today = examples.example_digest(examples.main_script(name))
-        assert examples.is_measured_before(name, digest) == (digest != today)
-        assert not examples.is_measured_before(name, today)
-        assert not examples.is_measured_before(name, "0" * 16)
-    for digest in (examples.MEASURED_BEFORE["HogWild"], None):
-        assert not examples.is_measured_before("DynSGD", digest)
-    for path in examples.TABLES_BEFORE:
+        assert measured_before.is_measured_before(name, digest) == (digest != today)
+        assert not measured_before.is_measured_before(name, today)
+        assert not measured_before.is_measured_before(name, "0" * 16)
+    for digest in (measured_before.DIGESTS["HogWild"], None):
+        assert not measured_before.is_measured_before("DynSGD", digest)
+    for path in measured_before.TABLES:
         path = support.ROOT / path
         assert "session script of commit 73228d0e" in readmes.text(path.parent, path.name)
     other = support.ROOT / "Measurements" / "Packing"
