@@ -129,7 +129,7 @@ def by_turns(console, cases, repeats, measure, kept=None, tries=1):
 def others_of(kept, begins=("",)):
     """Returns the largest share of a core that others used during a measurement in this file.
 
-    begins: with one of these begin the names of the cases that count.
+    begins: only cases whose names begin with one of these count.
     """
     shares = json.loads(kept.read_text())[OTHERS]
     names = [name for name in shares if name.startswith(tuple(begins))]

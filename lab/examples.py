@@ -30,8 +30,18 @@ DIVIDER = "# From here to the end: the same text"  # above it the example, below
 # Regions that may change without a change of what a script computes or reports: they read flags,
 # start and find tasks, move bytes, and save.
 PLUMBING = (
-    *("checkpoint", "cluster", "connections", "flags", "neighbours", "one_client", "parts"),
-    *("peers", "prepare", "servers", "tasks", "transport"),
+    "checkpoint",
+    "cluster",
+    "connections",
+    "flags",
+    "neighbours",
+    "one_client",
+    "parts",
+    "peers",
+    "prepare",
+    "servers",
+    "tasks",
+    "transport",
 )
 
 

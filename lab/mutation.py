@@ -6,7 +6,7 @@
 
 tests/mutation/groups.yaml has the groups, and which tests look at a file. tests/mutation/
 equivalent.yaml lists mistakes that change nothing which matters, each with its reason. A sample is
-drawn from all that lab/plants.py can plant in the files of a group; the same seed draws the same.
+drawn from all that lab/mutants.py can plant in the files of a group; the same seed draws the same.
 
 The tests run in a copy of this working tree. One process imports everything, collects the tests
 and runs them once. Then it forks for each mistake, and the fork gets the mistaken code (see
@@ -36,7 +36,7 @@ import traceback
 from typing import Any
 
 import yaml
-from lab import drivers, examples, planting, plants
+from lab import drivers, examples, mutants, planting
 from lab.examples import ROOT, ToolError
 from rich.console import Console
 from rich.table import Table
@@ -48,8 +48,15 @@ COPY_SECONDS = 300  # for git to copy the project, at most
 FLAGS = ["-x", "-q", "--no-header", "--tb=short", "--durations=0", "--durations-min=9"]
 LEFT_OUT = ["-m", "not nightly", "-k", "not mistake"]
 WARM = (  # imported once, before all forks; nothing of this project
-    *("tensorflow", "keras", "sklearn.datasets", "matplotlib.pyplot", "jsonschema", "jinja2"),
-    *("rich.live", "rich.progress", "tensorboard.compat.proto.event_pb2"),
+    "tensorflow",
+    "keras",
+    "sklearn.datasets",
+    "matplotlib.pyplot",
+    "jsonschema",
+    "jinja2",
+    "rich.live",
+    "rich.progress",
+    "tensorboard.compat.proto.event_pb2",
     "tensorboard.backend.event_processing.event_accumulator",
 )
 
@@ -95,11 +102,11 @@ def read_groups(path: pathlib.Path = FOLDER / "groups.yaml") -> dict[str, Group]
 
 def read_equivalents(
     path: pathlib.Path = FOLDER / "equivalent.yaml",
-) -> dict[plants.Mistake, str]:
+) -> dict[mutants.Mistake, str]:
     """Returns {a mistake: why it changes nothing that matters}."""
     entries = yaml.safe_load(path.read_text()) or []
     reasons = [entry.pop("reason") for entry in entries]
-    return {plants.Mistake(**entry): reason for entry, reason in zip(entries, reasons)}
+    return {mutants.Mistake(**entry): reason for entry, reason in zip(entries, reasons)}
 
 
 def wilson(hits: int, tries: int, z: float = 1.96) -> tuple[float, float]:
@@ -112,9 +119,9 @@ def wilson(hits: int, tries: int, z: float = 1.96) -> tuple[float, float]:
     return middle - half, middle + half
 
 
-def sample(group: Group, number: int, seed: int) -> list[plants.Place]:
+def sample(group: Group, number: int, seed: int) -> list[mutants.Place]:
     """Returns so many places of a group; the same ones for the same seed and text."""
-    there = [place for file in group.tests for place in plants.places(file, group.after)]
+    there = [place for file in group.tests for place in mutants.places(file, group.after)]
     return random.Random(f"{seed} {group.name}").sample(there, min(number, len(there)))
 
 
@@ -156,7 +163,7 @@ def run_session(copy: pathlib.Path, tests: list[str], planter: planting.Planter)
 
 
 def outcomes(
-    copy: pathlib.Path, group: Group, chosen: list[plants.Place]
+    copy: pathlib.Path, group: Group, chosen: list[mutants.Place]
 ) -> list[planting.Outcome]:
     """Returns what became of each place, in order. Raises ToolError if no test could run."""
     result = copy.parent / "outcomes"
@@ -181,7 +188,8 @@ def outcomes(
             os.killpg(pid, signal.SIGKILL)
     text = pathlib.Path(f"{copy}.txt").read_text(errors="replace")
     lines = [line for line in text.splitlines() if line.startswith(planting.LEFT_OUT)]
-    print(*lines, sep="\n", end="\n" * bool(lines))
+    for line in lines:
+        print(line)
     if not result.exists():
         raise ToolError(f"these cannot run: {' '.join(tests)}\n{text[-4000:]}")
     return [planting.Outcome(**facts) for facts in json.loads(result.read_text())]
@@ -191,9 +199,9 @@ def score_of(copy: pathlib.Path, group: Group, number: int, seed: int, verbose: 
     """Plants a sample of a group's mistakes; prints what no test finds; returns the score."""
     score, known = Score(), read_equivalents()
     texts = {file: (ROOT / file).read_text() for file in group.tests}
-    mistakes: list[tuple[plants.Place, plants.Mistake]] = []
+    mistakes: list[tuple[mutants.Place, mutants.Mistake]] = []
     for place in sample(group, number, seed):
-        mistake = plants.mistake(place, texts[place.file], place.plant())
+        mistake = mutants.mistake(place, texts[place.file], place.plant())
         if mistake in known:
             score.equivalent += 1
         else:
@@ -207,8 +215,11 @@ def score_of(copy: pathlib.Path, group: Group, number: int, seed: int, verbose: 
             words = f"caught by {outcome.by}" if outcome.caught else "survives"
             where = f"{place.file}:{place.line}, {place.function or 'the module'}"
             print(f"{where}: {words} in {outcome.seconds:.1f} s")
-            print(*[f"    - {line}" for line in mistake.old.splitlines()], sep="\n")
-            print(*[f"    + {line}" for line in mistake.new.splitlines()], sep="\n", flush=True)
+            for line in mistake.old.splitlines():
+                print(f"    - {line}")
+            for line in mistake.new.splitlines():
+                print(f"    + {line}")
+            sys.stdout.flush()
     return score
 
 

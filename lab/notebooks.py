@@ -131,7 +131,8 @@ async def run_one(path, notebook, mark, at):
 
     Returns the seconds that it took, without those of the solutions.
     """
-    began = cell_began = time.monotonic()
+    began = time.monotonic()
+    cell_began = began
     solutions = 0.0  # seconds
 
     async def started(cell_index, **_):
@@ -357,7 +358,8 @@ def minutes(cells):
 
     Without solutions, hints, links' targets, and without a project.
     """
-    words = lines = folded = pictures = exercises = 0
+    words, lines, folded = 0, 0, 0
+    pictures, exercises = 0, 0
     for cell in cells:
         if cell.cell_type == "markdown":
             pictures += len(PICTURE.findall(cell.source))

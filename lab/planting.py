@@ -25,7 +25,7 @@ from typing import Any
 
 import psutil
 import pytest
-from lab import plants
+from lab import mutants
 from tfrun.launch.task import end_with_parent
 
 LIMIT = 4  # times the seconds of the same tests without a mistake, and MARGIN_SECONDS besides
@@ -74,7 +74,7 @@ def definitions(text: str) -> dict[int, str]:
     return lines
 
 
-def narrowest(place: plants.Place, seen: list[Seen], text: str) -> list[Seen]:
+def narrowest(place: mutants.Place, seen: list[Seen], text: str) -> list[Seen]:
     """Returns the tests that may find a mistake of a place, the fastest of the likely ones first.
 
     text: the file without the mistake.
@@ -190,14 +190,15 @@ class Planter:
         self,
         root: pathlib.Path,
         files: dict[str, list[str]],
-        places: list[plants.Place],
+        places: list[mutants.Place],
         output: pathlib.Path,
     ) -> None:
         """root: the copy of the project. files: {file: the tests, or files of tests, of it}."""
         self.root, self.files, self.places, self.output = root, files, places, output
         self.paths = {str(root / file): file for file in files}
         self.seen: dict[str, Seen] = {}
-        self.watching = self.is_fork = False
+        self.watching = False
+        self.is_fork = False
         self.failed = ""
         self.stamps = itertools.count(2_000_000_000)  # Python compiles what has another time
 
@@ -232,7 +233,7 @@ class Planter:
         for place in self.places:
             text, path = place.plant(), self.root / place.file
 
-            def plant(place: plants.Place = place, text: str = text) -> None:
+            def plant(place: mutants.Place = place, text: str = text) -> None:
                 file = place.file
                 if functions[file]:
                     replace(str(self.root / file), texts[file], text, functions[file])

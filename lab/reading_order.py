@@ -18,7 +18,8 @@ def read(text):
         if not words:
             continue
         if not words[0].isspace():
-            folders = groups[words] = []
+            groups[words] = []
+            folders = groups[words]
         elif not groups:
             raise ToolError(f"{where}: write a group's title above the first folder")
         elif words.strip() in seen:

@@ -45,7 +45,12 @@ from tfrun import known_errors
 PART = re.compile(r"(<!-- generated: (\w+)(?: ([^ ]+))? -->\n).*?(<!-- end -->)", re.DOTALL)
 
 SECTIONS = (  # of an example's page, below what it is and its result
-    *("The algorithm", "When to use it", "Run it", "Result", "Pitfalls", "Two things to try"),
+    "The algorithm",
+    "When to use it",
+    "Run it",
+    "Result",
+    "Pitfalls",
+    "Two things to try",
     "Behind it",
 )
 FURTHER = "Further-Algorithms/"
@@ -670,8 +675,24 @@ def written(_, __):
 PARTS = {
     part.__name__: part
     for part in (
-        *(examples, further, compare, scaling, glossary, errors, links, text, papers, tests),
-        *(algorithm, diff, flags, shared_flags, result, output, excerpt, written),
+        examples,
+        further,
+        compare,
+        scaling,
+        glossary,
+        errors,
+        links,
+        text,
+        papers,
+        tests,
+        algorithm,
+        diff,
+        flags,
+        shared_flags,
+        result,
+        output,
+        excerpt,
+        written,
     )
 }
 

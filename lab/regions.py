@@ -90,7 +90,10 @@ def folded(path):
     """The script's lines, each region as one line and without the docstring: its own part."""
     lines = []
     for name, part in split_file(path):
-        lines += [f"# [{name}]"] if name else [line for line in part if not MARKER.match(line)]
+        if name:
+            lines.append(f"# [{name}]")
+        else:
+            lines += [line for line in part if not MARKER.match(line)]
     if '"""' not in lines[1:]:
         raise ToolError(f'{shown(path)}: end its docstring with a line """')
     lines = lines[lines.index('"""', 1) + 1 :]

@@ -37,7 +37,7 @@ from lab.drivers import run
 from lab.examples import ROOT, ToolError, shown
 from tfrun.runs.data import RunData
 
-MORE = {  # for what their pictures show of a moment
+EXTRA_FLAGS = {  # for what their pictures show of a moment
     "Model-Parallelism": ["--timeline-steps", "1000"],
     "Sharded-Training": ["--timeline-steps", "500"],
 }
@@ -80,7 +80,7 @@ def sample(output, directory, name):
 
 def measure(launcher, repeats, anyway):
     """Runs a run.sh with the seeds from 0; returns what results.json holds."""
-    name, more = launcher.parent.name, MORE.get(launcher.parent.name, [])
+    name, more = launcher.parent.name, EXTRA_FLAGS.get(launcher.parent.name, [])
     page = examples.read(launcher.parent / "README.md")
     about = readmes.provenance(launcher)
     runs, others = [], idle.wait(anyway)

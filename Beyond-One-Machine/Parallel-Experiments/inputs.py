@@ -50,7 +50,10 @@ def checked(map_fun, args_dict, logdir, direction, jobs, threads):
     for point in points:
         signature = inspect.signature(map_fun)
         try:
-            signature.bind(**point, **({"logdir": ""} if "logdir" in signature.parameters else {}))
+            if "logdir" in signature.parameters:
+                signature.bind(**point, logdir="")
+            else:
+                signature.bind(**point)
         except TypeError as error:
             raise BadInput(f"the function refuses {grid.name_of(point)}: {error}") from None
     if len({json.dumps(point, sort_keys=True) for point in points}) < len(points):
@@ -86,7 +89,8 @@ def function_of(text):
     path = pathlib.Path(path)
     try:
         spec = importlib.util.spec_from_file_location(path.stem, path)
-        module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[path.stem] = module
         spec.loader.exec_module(module)
         if not callable(getattr(module, name)):
             raise TypeError("it cannot be called")

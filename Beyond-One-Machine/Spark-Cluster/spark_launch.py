@@ -85,7 +85,8 @@ class Reports(socketserver.ThreadingTCPServer):
     """Shows the lines of the tasks, each behind the name of its task."""
 
     daemon_threads = True
-    attempts = connected = 0
+    attempts = 0
+    connected = 0
     token = secrets.token_hex(16)  # somebody else's lines do not begin with it
 
     class Lines(socketserver.StreamRequestHandler):

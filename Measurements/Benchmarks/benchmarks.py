@@ -88,8 +88,12 @@ EXAMPLES = {
     "Collective-AllReduce (10 steps a call)": ("Collective-AllReduce", [], ALL, 2000),
     "Ring-AllReduce (10)": ("Ring-AllReduce", [], ALL, 5000),
     "Parameter-Server-Strategy (1 a closure)": (
-        *("Parameter-Server-Strategy", [], STRATEGY, 800),
-        *("--closure-steps", 1),
+        "Parameter-Server-Strategy",
+        [],
+        STRATEGY,
+        800,
+        "--closure-steps",
+        1,
     ),
     "Parameter-Server-Strategy (10)": ("Parameter-Server-Strategy", [], STRATEGY, 2000),
     ALONE: ("Non-Distributed-Setup", [], ONE, 15000),
@@ -270,8 +274,9 @@ def measure_forms(names, flags):
     plan = [(f"{name}: {form}", name, form) for name in names for form in FORMS[OTHERS[name][0]]]
 
     def rate(case, _):
+        _, name, form = case
         with tempfile.TemporaryDirectory() as folder:
-            return peer(case[1], "digits", pathlib.Path(folder), ONE_THREAD, case[2])
+            return peer(name, "digits", pathlib.Path(folder), ONE_THREAD, form)
 
     kept = directory / "measured-forms.json"
     rates = drivers.by_turns(drivers.table_console(120), plan, 3, rate, kept)
@@ -286,7 +291,11 @@ def measure_forms(names, flags):
 
 def draw(results, path, source):
     """Draws the ratios of rates, a dot for each round, a bar at the median."""
-    pairs = {pair: rows for pair, rows in ratios(results).items() if pair[0] in PROGRAMS}
+    pairs = {
+        (program, other): rows
+        for (program, other), rows in ratios(results).items()
+        if program in PROGRAMS
+    }
     figure, axes = drivers.subplots(1.1 + 0.42 * len(pairs))
     colours = dict(zip(MODELS, drivers.FAMILIES))
     for y, models in enumerate(pairs.values()):

@@ -25,8 +25,10 @@ PROGRAMS = {
     "one process": ("Non-Distributed-Setup/non_distributed_setup.py", ONE),
     "towers": (f"{TOWERS}/multiple_gpus_single_machine.py", ONE, "--devices", 1),
     "MirroredStrategy": (
-        *(f"{TOWERS}/multiple_gpus_single_machine_mirrored.py", ONE),
-        *("--devices", 1),
+        f"{TOWERS}/multiple_gpus_single_machine_mirrored.py",
+        ONE,
+        "--devices",
+        1,
     ),
     "Collective-AllReduce, 1 worker": ("Collective-AllReduce/collective_allreduce.py", ONE),
     "Collective-AllReduce, 2 workers": ("Collective-AllReduce/collective_allreduce.py", TWO),
@@ -41,7 +43,10 @@ def rate(task, program, place, folder):
     script, cluster, *more = PROGRAMS[program]
     problem, batch_size, *steps = TASKS[task]
     steps = steps[list(PLACES).index(place)]
-    command = ["tfrun", *(["--problem", examples.ROOT / problem] if problem else []), *cluster]
+    command = ["tfrun"]
+    if problem:
+        command += ["--problem", examples.ROOT / problem]
+    command += cluster
     more += ["--steps", steps, "--checkpoint-steps", steps, "--batch-size", batch_size]
     more += ["--learning-rate", 0.01]
     drivers.run([*command, "--", examples.ROOT / script, *more], folder, **PLACES[place])

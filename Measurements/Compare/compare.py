@@ -58,8 +58,8 @@ TWO_THREADS = (
     one_run.ENVIRONMENT,
     one_run.ENVIRONMENT.replace("(", '(TF_NUM_INTRAOP_THREADS="2", OMP_NUM_THREADS="2", '),
 )
-SERVER_RATE = '    ("local-steps", 10, "'
-SERVER_RATE = (SERVER_RATE, '    ("server-rate", 0.1, "of the common step"),\n' + SERVER_RATE)
+STEPS_FLAG = '    ("local-steps", 10, "'
+SERVER_RATE = (STEPS_FLAG, '    ("server-rate", 0.1, "of the common step"),\n' + STEPS_FLAG)
 
 # Rows: what a table calls a row, and what it is ------------------------------------------------
 
@@ -705,7 +705,8 @@ def minutes(measurement, plan, more=START_SECONDS):
         runs = max(0, measurement.flags.seeds - len(case["runs"]))
         knobs = knobs_of(name, own)
         if "chosen" in case or not knobs or not search.next_try(case["tries"], knobs, sums(name)):
-            left = usual = 0
+            left = 0
+            usual = 0
         else:
             left = search.MOST - len(case["tries"])
             usual = min(left, max(0, first + each_knob * len(knobs) - len(case["tries"])))

@@ -87,8 +87,11 @@ def seconds(results, tasks, rows, path, source):
         for place, result in shown:
             middle = tables.middle(result, verdict.SECONDS)
             if rows[place] == ONE and middle < math.inf:
-                look = {"color": PALETTE["one process"], "lw": 1, "ls": ":"}
-                lines = [axes.axvline(middle, label="one process's median", **look)]
+                colour = PALETTE["one process"]
+                line = axes.axvline(
+                    middle, label="one process's median", color=colour, lw=1, ls=":"
+                )
+                lines = [line]
             dots(axes, place, result, PALETTE[family(rows[place])], edge)
         axes.set(xlim=(0, 1.16 * edge), ylim=(len(rows) - 0.4, -0.6))
         axes.set_title(title, size=11, loc="left")
@@ -118,8 +121,8 @@ def seconds(results, tasks, rows, path, source):
 
 def by_law(tasks):
     """Returns {CV of gradients' times: its task}, the least first."""
-    known = {task: re.fullmatch(r"8 workers, CV ([\d.]+)", task) for task in tasks}
-    return dict(sorted((float(found[1]), task) for task, found in known.items() if found))
+    matches = {task: re.fullmatch(r"8 workers, CV ([\d.]+)", task) for task in tasks}
+    return dict(sorted((float(match[1]), task) for task, match in matches.items() if match))
 
 
 def laws(results, tasks, rows, path, source):
@@ -128,17 +131,18 @@ def laws(results, tasks, rows, path, source):
     tasks: {CV: its task}. What never arrives stands in the band at the top.
     """
     there = tables.by_task(results)
-    edge = max(each["seconds"] for task in tasks.values() for each in there[task].values())
+    edge = max(result["seconds"] for task in tasks.values() for result in there[task].values())
     figure, axes = drivers.subplots(3.8)
     axes.axhspan(edge, 1.14 * edge, color="#eeeeee", zorder=0)
     for number, row in enumerate(rows):
         values = [verdict.values(there[task][row], verdict.SECONDS) for task in tasks.values()]
-        seen = [[min(value, 1.07 * edge) for value in each] for each in values]
-        places = [place + 0.07 * (number - 3) for place in range(len(tasks))]
-        look = {"color": f"C{number}", "ls": "-" if family(row) == "asynchronous" else "--"}
-        axes.plot(places, [statistics.median(each) for each in seen], label=label(row), **look)
-        for place, each in zip(places, seen):
-            axes.plot([place] * len(each), each, "o", color=f"C{number}", ms=4, alpha=0.5)
+        heights = [[min(value, 1.07 * edge) for value in own] for own in values]
+        xs = [x + 0.07 * (number - 3) for x in range(len(tasks))]
+        medians = [statistics.median(own) for own in heights]
+        style = "-" if family(row) == "asynchronous" else "--"
+        axes.plot(xs, medians, label=label(row), color=f"C{number}", ls=style)
+        for x, own in zip(xs, heights):
+            axes.plot([x] * len(own), own, "o", color=f"C{number}", ms=4, alpha=0.5)
     axes.set_xticks(range(len(tasks)), [f"{law:g}" for law in tasks])
     axes.set(ylim=(0, 1.14 * edge), xlabel="CV of gradients' times", ylabel="seconds to 97%")
     axes.text(len(tasks) - 0.7, 1.07 * edge, "never", size=9, va="center")
@@ -182,8 +186,9 @@ def curves(results, tasks, path, source):
         ticks(axes.yaxis)
         axes.grid(alpha=0.25)
     panels[0][0].set_ylabel("test loss")
-    look = {"ncols": 4, "frameon": False, "fontsize": 9}
-    figure.legend(lines.values(), lines, loc="outside lower center", **look)
+    figure.legend(
+        lines.values(), lines, loc="outside lower center", ncols=4, frameon=False, fontsize=9
+    )
     drivers.save(figure, path, source)
 
 
@@ -210,9 +215,9 @@ def local_steps(results, path, source):
         for what, style in (("loss", "o-"), ("training", "o:")):
             for row, points in rounds(there[task], what).items():
                 colour = f"C{list(dict.fromkeys([*names, row])).index(row)}"
-                (line,) = axes.plot(
-                    *zip(*((T, middle) for T, _, middle, _ in points)), style, color=colour, ms=4
-                )
+                steps = [T for T, *_ in points]
+                middles = [middle for _, _, middle, _ in points]
+                (line,) = axes.plot(steps, middles, style, color=colour, ms=4)
                 names.setdefault(row, line)
                 for T, least, _, greatest in points if what == "loss" else ():
                     axes.plot([T] * 2, [least, greatest], color=colour, alpha=0.5)
@@ -224,8 +229,7 @@ def local_steps(results, path, source):
     panels[0][0].set_ylabel("loss")
     handles = [*names.values(), Line2D([], [], color="k"), Line2D([], [], color="k", ls=":")]
     words = [*map(label, names), "test loss (bar: range)", "training loss"]
-    look = {"ncols": 3, "frameon": False, "fontsize": 9}
-    figure.legend(handles, words, loc="outside lower center", **look)
+    figure.legend(handles, words, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
     drivers.save(figure, path, source)
 
 

@@ -20,7 +20,8 @@ FOREVER = 10**8  # updates: the driver ends the run
 HOPELESS_FROM, HOPELESS = 1 / 2, 2  # of the seconds; times the loss of the best at that moment
 NOT_FINITE = "Tensor had "  # a test says so of a w that is no number any more
 METRICS = 'METRICS = {"accuracy": ("max", keras.metrics.sparse_categorical_accuracy)}'
-# The rows of the test, and behind them rows of the training data, at whose w no worker is alone.
+# The accuracy and the loss of the test's rows, and the loss of the training rows behind them. Both
+# losses are of the same w, that of the test.
 BOTH = f"""def accuracy(y, outputs):
     return keras.metrics.sparse_categorical_accuracy(y[:{ROWS}], outputs[:{ROWS}])
 
@@ -87,7 +88,8 @@ def changed(start, validation):
         changes.append((METRICS, BOTH))
     else:
         texts |= copy.texts
-        changes += [(PROBLEM, PROBLEM + SPLIT)] if validation else []
+        if validation:
+            changes.append((PROBLEM, PROBLEM + SPLIT))
     text = examples.replaced(texts.get(start.script.name, start.script), changes)
     texts[start.script.name] = SAVE.sub(r"\1pass\n", text) if start.waits else text
     return texts
@@ -326,7 +328,7 @@ def tried(found, seed, stage, point, end):
         ended = search.TIME  # the seconds, counted again, say that it came later
     seconds = rows["seconds"]
     some = range(0, len(seconds), max(1, len(seconds) // 25))
-    return {
+    result = {
         "point": list(point),
         "seed": seed,
         "stage": stage,
@@ -338,5 +340,7 @@ def tried(found, seed, stage, point, end):
         "updates_per_second": found.get("updates_per_second"),
         "others": found.get("others"),
         "took": found.get("took"),
-        **({"failed": found["failed"]} if "failed" in found else {}),
     }
+    if "failed" in found:
+        result["failed"] = found["failed"]
+    return result

@@ -67,13 +67,13 @@ def neighbours(point, knobs, large, sums=False):
 
     Of three knobs or more only the rates take small steps: all would be too many tries.
     """
-    found = []
+    points = []
     for number, knob in enumerate(knobs):
         if knob.values and not large and len(knobs) > 2:
             continue
         step = LARGE if large and not knob.values else 1
-        found += [moved(point, knobs, number, sign * step, sums) for sign in (1, -1)]
-    return [each for each in found if each is not None]
+        points += [moved(point, knobs, number, sign * step, sums) for sign in (1, -1)]
+    return [point for point in points if point is not None]
 
 
 def score(tried):
@@ -97,9 +97,11 @@ def latest(tries, stages=(1, 2)):
 def middle(tries):
     """Returns the median seconds to the target of some tries, and their median loss."""
     scores = [score(tried) for tried in tries]
-    seconds = statistics.median(each[0] for each in scores)
-    never = [each[1] for each in scores if each[0] == math.inf]
-    return seconds, statistics.median_low(never) if seconds == math.inf else 0.0
+    middle_seconds = statistics.median(seconds for seconds, _ in scores)
+    if middle_seconds < math.inf:
+        return middle_seconds, 0.0
+    losses = [loss for seconds, loss in scores if seconds == math.inf]
+    return middle_seconds, statistics.median_low(losses)
 
 
 def curve(tries):

@@ -72,9 +72,9 @@ def spread(result, what, form, times=1, never="failed"):
     pairs = sorted((times * value, early) for value, early in number_of(result, what))
     if not pairs or pairs[0][0] == math.inf:
         return never
-    least, greatest = (
-        never if pair[0] == math.inf else text(pair, form) for pair in (pairs[0], pairs[-1])
-    )
+    least, greatest = text(pairs[0], form), never
+    if pairs[-1][0] < math.inf:
+        greatest = text(pairs[-1], form)
     return f"{of_all(result, what, form, times) or never} ({least}–{greatest})"
 
 
@@ -105,7 +105,8 @@ def setting(result):
     """Returns the flags that were chosen, as a table shows them."""
     if result["setting"] is None:
         return "none trains"
-    return shorter(result["setting"]) + " (the search did not end)" * bool(result["edge"])
+    end = " (the search did not end)" if result["edge"] else ""
+    return shorter(result["setting"]) + end
 
 
 def tests(result):
@@ -214,22 +215,22 @@ def page(results, due, words):
             continue
         result = next(iter(rows.values()))
         long = f", {result['seconds']:g} s each" if result["seconds"] else ""
-        seeds = max(len(each["runs"]) for each in rows.values())
+        seeds = max(len(result["runs"]) for result in rows.values())
         head = f"{task}: medians (ranges) of {seeds} runs{long}"
-        own = {row: each for row, each in rows.items() if is_example(row)}
-        broken = any(failures(each) for each in own.values())
+        own = {row: result for row, result in rows.items() if is_example(row)}
         columns = ["example", "setting", "test loss", f"seconds to {target(result)}"]
-        columns += ["failures"] * broken
-        cells = [
-            [
-                label(row),
-                setting(each),
-                (of_all(each, verdict.LOSS, "{:.3f}") or "failed") if each["runs"] else "",
-                judged(seconds(each), beside_one(results, task, row)) if each["runs"] else "",
-                *[failures(each)] * broken,
-            ]
-            for row, each in own.items()
-        ]
+        any_failed = any(failures(result) for result in own.values())
+        if any_failed:
+            columns.append("failures")
+        cells = []
+        for row, result in own.items():
+            loss, time = "", ""
+            if result["runs"]:
+                loss = of_all(result, verdict.LOSS, "{:.3f}") or "failed"
+                time = judged(seconds(result), beside_one(results, task, row))
+            cells.append([label(row), setting(result), loss, time])
+            if any_failed:
+                cells[-1].append(failures(result))
         table = re.sub(r"(?<=\|)  (?=\|)", " ", pages.table(columns, cells))
         parts.append(f"**{head}**\n\n{table}")
     noises = verdict.noises(results, verdict.SECONDS)

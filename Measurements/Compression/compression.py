@@ -129,22 +129,28 @@ def draw(results, path, source):
     results = by_compressor(results)
     names = [name for name in names if name in results or name + WITHOUT in results]
     down = max(1, math.ceil(len(names) / ACROSS))
-    figure, axes = drivers.subplots(2.1 * down + 0.5, down, ACROSS, squeeze=False, sharey=True)
+    figure, panels = drivers.subplots(2.1 * down + 0.5, down, ACROSS, squeeze=False, sharey=True)
     lines = [("no compressor", "k"), ("with its error e", "C0"), ("without e", "C3")]
-    for name, each in zip(names, axes.flat):
+    for name, panel in zip(names, panels.flat):
         for (label, colour), case in zip(lines, ("none", name, name + WITHOUT)):
             for run in results.get(case, []):
-                style = dict(color=colour, linewidth=1, alpha=0.8, label=label)
-                each.plot(run["updates"], run["losses"], **style)
-        each.set(title=name, yscale="log", xlabel="updates")
-        each.yaxis.set_major_formatter("{x:g}")
-        each.grid(alpha=0.25)
-    for each in axes[:, 0]:
-        each.set_ylabel("training loss")
-    for each in list(axes.flat)[len(names) :]:
-        each.set_visible(False)
+                panel.plot(
+                    run["updates"],
+                    run["losses"],
+                    color=colour,
+                    linewidth=1,
+                    alpha=0.8,
+                    label=label,
+                )
+        panel.set(title=name, yscale="log", xlabel="updates")
+        panel.yaxis.set_major_formatter("{x:g}")
+        panel.grid(alpha=0.25)
+    for panel in panels[:, 0]:
+        panel.set_ylabel("training loss")
+    for panel in list(panels.flat)[len(names) :]:
+        panel.set_visible(False)
     # A line for each label, of however many runs.
-    handles = [pair for each in axes.flat for pair in zip(*each.get_legend_handles_labels())]
+    handles = [pair for panel in panels.flat for pair in zip(*panel.get_legend_handles_labels())]
     known = {label: handle for handle, label in handles}
     figure.legend(known.values(), known, loc="outside lower center", ncols=3, frameon=False)
     drivers.save(figure, path, source)
@@ -158,7 +164,7 @@ def main():
     flags, cases = parser.only(all_cases(), QUICK)
 
     def measure_all(console, directory):
-        drivers.leave_digests([case[1] for case in cases], directory)
+        drivers.leave_digests([example for _, example, *_ in cases], directory)
 
         def run(case, repeat):
             return measure(case, repeat, flags)

@@ -84,7 +84,8 @@ def compare(path, n):
     """
     (x, y), w = data(), saved(path)
     assert STEPS - 1 <= len(w) == STEPS - min(w) + 1, f"{path}: checkpoints {list(w)}"
-    apart = moved = 0
+    apart = 0
+    moved = 0
     for step in range(min(w), STEPS):
         rows = union(n, step, len(x))
         _, g = references.perceptron(w[step], x[rows], y[rows])

@@ -92,7 +92,7 @@ def idle(ops, K):
     """The seconds of an update, and of these the share in which each place computed nothing."""
     seconds = max(op.end for op in ops)
     busy = [covered([op[3:] for op in ops if op.place == k]) for k in range(K)]
-    return seconds, [1 - each / seconds for each in busy]
+    return seconds, [1 - part / seconds for part in busy]
 
 
 def stored(ops, k):
@@ -145,8 +145,13 @@ def draw_lane(axes, ops, place, low, height):
         for row, op in enumerate(sorted(now, key=lambda op: (op.what, op.number or 0))):
             part = height / len(now)
             bottom = low + row * part
-            look = dict(color=colour(op), antialiased=False, linewidth=0)
-            axes.broken_barh([(1000 * begin, 1000 * (end - begin))], (bottom, part), **look)
+            axes.broken_barh(
+                [(1000 * begin, 1000 * (end - begin))],
+                (bottom, part),
+                color=colour(op),
+                antialiased=False,
+                linewidth=0,
+            )
             area = (end - begin) * part, 500 * (begin + end), bottom + part / 2
             if op.number is not None:
                 areas[op.what, op.number] = max(area, areas.get((op.what, op.number), area))
@@ -156,7 +161,7 @@ def draw_lane(axes, ops, place, low, height):
 
 def draw(results, path, source):
     """The timelines of {case: ops of an update}: a lane for each place, white is idle."""
-    shown = [(Case(*each["case"]), unpack(each["ops"])) for each in results["updates"]]
+    shown = [(Case(*update["case"]), unpack(update["ops"])) for update in results["updates"]]
     ends = collections.defaultdict(float)  # by K, so that two schedules have the same axis of time
     for case, ops in shown:
         ends[case.K] = max(ends[case.K], *(op.end for op in ops))
@@ -195,10 +200,10 @@ def colour(op):
 
 def numbers(text):
     """A type of flag: whole numbers that divide the mini-batches, with commas between them."""
-    made = [int(part) for part in text.split(",")]
-    if not all(M > 0 and LATE_BATCH % M == 0 for M in made):
+    numbers = [int(part) for part in text.split(",")]
+    if not all(M > 0 and LATE_BATCH % M == 0 for M in numbers):
         raise argparse.ArgumentTypeError(f"must divide {LATE_BATCH}, is {text}")
-    return made
+    return numbers
 
 
 def all_cases(micro_batches):

@@ -280,11 +280,14 @@ def main():
         processes[TENSORFLOW] = start(None, 2, of_tensorflow, "spawn")
         sizes = [4 * int(megabytes * 1e6 / 4) for megabytes in flags.megabytes]
         cases = [(f"{name}, {size} bytes", name, size) for size in sizes for name in rings]
-        results = drivers.by_turns(
-            console, cases, flags.repeats, lambda case, _: processes[case[1]].cost(case[2])
-        )
-        for each in processes.values():
-            each.end()
+
+        def cost(case, _):
+            _, name, size = case
+            return processes[name].cost(size)
+
+        results = drivers.by_turns(console, cases, flags.repeats, cost)
+        for ring in processes.values():
+            ring.end()
         setting = drivers.setting(f"NumPy {np.__version__}", f"TensorFlow {script.tf.__version__}")
         return results, f"medians of {flags.repeats} repeats; {setting}"
 

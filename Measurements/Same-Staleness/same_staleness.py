@@ -273,8 +273,15 @@ def found(whole, samples, pushes, tests, n):
     }
 
 
-STEADY = ("updates_per_second", "seconds", "cores", "cv", "staleness_mean", "staleness_sd")
-STEADY += ("histogram",)
+STEADY = (
+    "updates_per_second",
+    "seconds",
+    "cores",
+    "cv",
+    "staleness_mean",
+    "staleness_sd",
+    "histogram",
+)
 
 
 def steady(pushes, samples, n):
@@ -463,14 +470,20 @@ def draw(results, path, source):
         draw_pauses(results, path.with_name("pauses.png"), source)
 
 
+# What a search has found. cv: of the law; measured_cv: of the gradients' times. low: the largest
+# rate at which all runs learn; high: the least at which none does.
+Band = collections.namedtuple("Band", "workers cv measured_cv low high")
+
+
 def bands(results):
-    """Returns [(workers, CV, measured CV, lower, upper rate)] of the searches without a pause."""
+    """Returns the Bands of the searches without a pause."""
     found = []
     for name, runs in searches(results).items():
         n, cv, pause = parts(name)
         whole, none = bracket(runs)
         if not pause and None not in (whole, none):
-            found.append((n, cv, middle(runs, "cv"), rate_of(whole), rate_of(none)))
+            measured_cv = middle(runs, "cv")
+            found.append(Band(n, cv, measured_cv, low=rate_of(whole), high=rate_of(none)))
     return sorted(found)
 
 
@@ -479,31 +492,38 @@ def draw_limits(results, path, source):
     figure, (by_n, by_cv) = drivers.subplots(4.2, 1, 2)
     scale, known = sharpness_fitted(results), bands(results)
     for number, cv in enumerate(sorted(LAWS)):
-        own = [band for band in known if band[1] == cv]
-        places = [band[0] * 1.05 ** (number - 2) for band in own]
-        low, high = ([band[at] for band in own] for at in (3, 4))
+        own = [band for band in known if band.cv == cv]
+        xs = [band.workers * 1.05 ** (number - 2) for band in own]
+        low, high = [band.low for band in own], [band.high for band in own]
         colour = drawn_colour(number)
-        by_n.vlines(places, low, high, color=colour, linewidth=5, label=f"CV {cv:g}")
+        by_n.vlines(xs, low, high, color=colour, linewidth=5, label=f"CV {cv:g}")
     n = np.geomspace(2, 16, 60)
     laws = [(theory.constant(n), "-", "law, constant times")]
     laws.append((closed_mean_square(n), "--", "law, random times"))
     for limit, style, words in laws:
         by_n.plot(n, limit / scale, style, color="k", linewidth=1, label=words)
-    shown = [rate for band in known for rate in band[3:]] or [0.1, 1]
+    shown = [rate for band in known for rate in (band.low, band.high)] or [0.1, 1]
     by_n.set(xscale="log", yscale="log", ylim=(min(shown) / 1.5, 2 * max(shown)))
     by_n.set(xlabel="workers", ylabel="learning rate")
     by_n.set_xticks((2, 4, 8, 16), (2, 4, 8, 16))
     by_n.set_title(f"bar: from all learn to none; λ = {scale:.2f}", fontsize=9)
     for number, workers in enumerate(sorted(WORKERS)):
-        own = [band for band in known if band[0] == workers]
-        centres = [math.sqrt(band[3] * band[4]) for band in own]
+        own = [band for band in known if band.workers == workers]
+        centres = [math.sqrt(band.low * band.high) for band in own]
         spans = [
-            [middle - band[3] for middle, band in zip(centres, own)],
-            [band[4] - middle for middle, band in zip(centres, own)],
+            [middle - band.low for middle, band in zip(centres, own)],
+            [band.high - middle for middle, band in zip(centres, own)],
         ]
-        style = dict(marker="o", markersize=3, color=drivers.FAMILIES[number], capsize=2)
-        label = f"{workers} workers"
-        by_cv.errorbar([band[2] for band in own], centres, spans, label=label, **style)
+        by_cv.errorbar(
+            [band.measured_cv for band in own],
+            centres,
+            spans,
+            label=f"{workers} workers",
+            marker="o",
+            markersize=3,
+            color=drivers.FAMILIES[number],
+            capsize=2,
+        )
     by_cv.set(xlabel="measured CV of a gradient's time", yscale="log", ylim=by_n.get_ylim())
     labels = by_n.get_legend_handles_labels(), by_cv.get_legend_handles_labels()
     handles, names = (one + other for one, other in zip(*labels))
@@ -564,10 +584,11 @@ def draw_pauses(results, path, source):
             if None not in (whole, none, fastest):
                 rate.vlines(x, rate_of(whole), rate_of(none), colour, linewidth=6, label=label)
                 lost = f"{middle(runs, 'updates_per_second') / fastest - 1:+.0%}" if place else ""
-                ends = dict(ha=("center", "right", "left")[number], va="bottom", fontsize=7)
-                rate.text(x, rate_of(none), lost, color=colour, **ends)
+                side = ("center", "right", "left")[number]
+                top = rate_of(none)
+                rate.text(x, top, lost, color=colour, ha=side, va="bottom", fontsize=7)
             own = [run["test_loss"] for run in results.get(AFTER + name, []) if run["final"]]
-            own = [each for each in own if each is not None]
+            own = [test_loss for test_loss in own if test_loss is not None]
             loss.plot([x] * len(own), own, ".", color=colour, markersize=7)
             label = None  # once a place
     rate.set(ylabel="learning rate")
@@ -614,7 +635,7 @@ def main():
             return measure(case, step, seed, results, flags)
 
         results = by_rounds(groups, seeds, run, kept, 1 if flags.anyway else 3)
-        most = f"at most {seeds} seed{'s' * (seeds > 1)} a rate"
+        most = f"at most {seeds} {'seeds' if seeds > 1 else 'seed'} a rate"
         words = f"{flags.updates} updates of mini-batches of 32, {most}; a gradient takes 5 ms "
         words += f"longer a worker, at least 20 ms; {drivers.setting()}"
         return results, words, drivers.others_of(kept)

@@ -249,23 +249,25 @@ def tuned(n):
 
 def learn_all(rates):
     """Returns {"n workers": {scheme: its losses over seconds, and those at the end}}."""
-    grid, found = np.linspace(0, SECONDS, 41), {}
+    grid, results = np.linspace(0, SECONDS, 41), {}
     for n in SIZES:
         runs = {}
         for seed in range(1, SEEDS + 1):
             for name, run in learners(n, seed).items():
                 points, own = run(rates[str(n)][name])
                 runs.setdefault(name, []).append((np.interp(grid, *zip(*points)), own))
-        found[f"{n} workers"] = {
-            name: {
+        schemes = {}
+        results[f"{n} workers"] = schemes
+        for name, pairs in runs.items():
+            losses = [loss for loss, _ in pairs]
+            schemes[name] = {
                 "lr": rates[str(n)][name],
-                "median": np.round(np.median([loss for loss, _ in each], axis=0), 4).tolist(),
-                "last": [round(float(loss[-1]), 4) for loss, _ in each],
-                **({"own w": [round(own, 4) for _, own in each]} if name == "gossip" else {}),
+                "median": np.round(np.median(losses, axis=0), 4).tolist(),
+                "last": [round(float(loss[-1]), 4) for loss in losses],
             }
-            for name, each in runs.items()
-        }
-    return found
+            if name == "gossip":
+                schemes[name]["own w"] = [round(own, 4) for _, own in pairs]
+    return results
 
 
 # Scaling's 8 and 16 workers, from its runs with 2 -----------------------------------------------
@@ -434,11 +436,11 @@ def draw_strip(axes, base, curve, points):
     axes.fill_between(n, bottom, top, color="C0", alpha=0.2, linewidth=0)
     axes.plot(n, top, color="C0", linewidth=1.2)
     for at, speed in points:
-        cross = dict(markersize=5, markeredgewidth=1.5, clip_on=False)
-        axes.plot(at, base + STRIP * speed / at, "kx", **cross)
-    end = dict(transform=axes.get_yaxis_transform(), fontsize=8.5, va="center")
+        height = base + STRIP * speed / at
+        axes.plot(at, height, "kx", markersize=5, markeredgewidth=1.5, clip_on=False)
     words = between_shares(low[-1] / n[-1], high[-1] / n[-1])
-    axes.text(1.05, base + STRIP / 2, words, **end)
+    right = axes.get_yaxis_transform()
+    axes.text(1.05, base + STRIP / 2, words, transform=right, fontsize=8.5, va="center")
 
 
 def between_shares(low, high):

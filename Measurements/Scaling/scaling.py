@@ -48,7 +48,9 @@ def all_cases():
     found += [(name, 4, "one slow", 0.5) for name in ("HogWild", "DynSGD")]
     named = []
     for name, n, delay, lr in dict.fromkeys(found):
-        cluster = f"{n} worker{'s' * (n > 1)}, {delay}{f', lr {lr}' * (lr != 0.1)}"
+        cluster = f"{n} workers, {delay}" if n > 1 else f"{n} worker, {delay}"
+        if lr != 0.1:
+            cluster += f", lr {lr}"
         named.append((f"{cluster}: {name}", name, n, delay, lr))
     return named
 
@@ -250,19 +252,27 @@ def draw(results, path, source):
         if not known:
             continue
         laws = [law(name, n, "exponential", own) for n in known]
-        style = dict(linestyle="--" if name == "Ring-AllReduce" else "-", linewidth=1)
-        rates.plot(list(known), laws, color=colours[name], label=name, **style)
+        style = "--" if name == "Ring-AllReduce" else "-"
+        rates.plot(list(known), laws, color=colours[name], label=name, linestyle=style, linewidth=1)
     for case, runs in results.items():
         cluster, name, n, _ = parts(case)
         if cluster != "8 workers, exponential" or not losses(runs):
             continue
-        look = {"color": colours[name], "markersize": 5}
+        colour = colours[name]
         known = [run for run in runs if run["test_loss"] is not None]
         seconds = [run["seconds"] for run in known]
-        loss.plot(seconds, [run["test_loss"] for run in known], "o", label=name, **look)
+        test_losses = [run["test_loss"] for run in known]
+        loss.plot(seconds, test_losses, "o", label=name, color=colour, markersize=5)
         if lost := [run["seconds"] for run in runs if run["test_loss"] is None]:  # diverged
-            look |= {"transform": loss.get_xaxis_transform(), "clip_on": False}
-            loss.plot(lost, [1] * len(lost), "x", **look)
+            loss.plot(
+                lost,
+                [1] * len(lost),
+                "x",
+                color=colour,
+                markersize=5,
+                transform=loss.get_xaxis_transform(),
+                clip_on=False,
+            )
     loss.axhline(math.log(10), color="grey", linewidth=0.8, label="guessing")
     rates.set(xlabel="workers (line: simulated)", ylabel="mini-batches per second")
     rates.set_xticks(sorted({parts(case)[2] for case in results}))
@@ -270,8 +280,14 @@ def draw(results, path, source):
     loss.yaxis.set_major_formatter("{x:g}")
     known = dict(zip(*reversed(rates.get_legend_handles_labels())))
     known.update(zip(*reversed(loss.get_legend_handles_labels())))
-    style = {"loc": "outside lower center", "frameon": False, "fontsize": 8}
-    figure.legend(known.values(), known.keys(), ncols=4, **style)
+    figure.legend(
+        known.values(),
+        known.keys(),
+        ncols=4,
+        loc="outside lower center",
+        frameon=False,
+        fontsize=8,
+    )
     for axes in (rates, loss):
         axes.grid(alpha=0.25)
     drivers.save(figure, path, source)
@@ -285,7 +301,7 @@ def main():
     flags, cases = parser.only(all_cases(), QUICK)
 
     def measure_all(console, directory):
-        drivers.leave_digests([script_of(case[1]).parent.name for case in cases], directory)
+        drivers.leave_digests([script_of(name).parent.name for _, name, *_ in cases], directory)
 
         def run(case, repeat):
             return measure(case, repeat, flags.batches)

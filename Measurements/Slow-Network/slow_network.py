@@ -61,7 +61,9 @@ PROGRAMS = {
     "DOWNPOUR-Easy, T = 10": ("DOWNPOUR-Easy", 1, ["--local-steps", 10], []),
     "DOWNPOUR-Easy, T = 50": ("DOWNPOUR-Easy", 1, ["--local-steps", 50], []),
     "DOWNPOUR-Easy, T = 10, a pull 20 ms later": (
-        *("DOWNPOUR-Easy", 1, ["--local-steps", 10]),
+        "DOWNPOUR-Easy",
+        1,
+        ["--local-steps", 10],
         FAR,
     ),
     "SAGN, T = 10": ("SAGN", 1, ["--local-steps", 10], []),
@@ -91,9 +93,8 @@ def all_cases():
     others = [name for name in PROGRAMS if name not in (*SIX, *AWAY, *OVERLAP)]  # FOUR among them
     found = [(name, SMALL, 10, 120 if name not in FEW_BYTES else 2000) for name in (*SIX, *others)]
     found += [(name, SMALL, 100, 1000) for name in (*SIX, *FOUR)]
-    found += [(name, SMALL, 1000, 3000) for name in SIX] + [
-        (name, SMALL, 1000, 800) for name in AWAY
-    ]
+    found += [(name, SMALL, 1000, 3000) for name in SIX]
+    found += [(name, SMALL, 1000, 800) for name in AWAY]
     found += [(name, LARGE, 100, 16) for name in SIX]
     found += [(name, EIGHT_LAYERS, 100, 40) for name in OVERLAP]
     found += [(name, LARGE, 1000, 60) for name in SIX]
@@ -222,8 +223,7 @@ def draw(results, path, source):
             if not known:
                 continue
             middle = [statistics.median(rates) for rates in known.values()]
-            style = dict(color=f"C{number}", linewidth=1, label=name)
-            each.plot(list(known), middle, **style)
+            each.plot(list(known), middle, color=f"C{number}", linewidth=1, label=name)
             for rate, rates in known.items():
                 each.plot([rate] * len(rates), rates, ".", color=f"C{number}")
         each.set(xscale="log", xlabel="link, Mbit/s", title=f"model of {model}")
@@ -251,7 +251,7 @@ def main():
             sys.exit(2)
 
     def measure_all(console, directory):
-        drivers.leave_digests([PROGRAMS[case[1]][0] for case in cases], directory)
+        drivers.leave_digests([PROGRAMS[name][0] for _, name, *_ in cases], directory)
 
         def run(case, repeat):
             return measure(all_hosts, case, repeat)

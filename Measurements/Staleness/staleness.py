@@ -107,7 +107,8 @@ def idle(pushes, began):
 
     Of all workers but the first, which tests meanwhile, and the last, which may be slow.
     """
-    waited = whole = 0.0
+    waited = 0.0
+    whole = 0.0
     for k in range(1, N - 1):
         own = [push for push in pushes if push["task"] == f"worker-{k}"]
         for before, after in zip(own, own[1:]):
@@ -181,8 +182,15 @@ def dots(axes, cases, key, colour, style="o-", label=None):
             axes.plot(x, 1, "x", color=colour, **top)
             axes.text(x, 0.96, f"{len(values) - len(known)} never", ha="center", va="top", **top)
     whole = {x: middle for x, middle in middles.items() if middle < math.inf}
-    look = {"color": colour, "markersize": 6, "linewidth": 1.2, "label": label}
-    axes.plot(list(whole), list(whole.values()), style, **look)
+    axes.plot(
+        list(whole),
+        list(whole.values()),
+        style,
+        color=colour,
+        markersize=6,
+        linewidth=1.2,
+        label=label,
+    )
 
 
 def draw(results, path, source):
@@ -206,12 +214,12 @@ def draw(results, path, source):
             axes.set_xticks(list(leads), names)
     for number, words in enumerate(("", WARM)):
         runs = {delay: results.get(f"N = {delay}{words}") for delay in DELAYS}
-        runs = {delay * 1.08**number: each for delay, each in runs.items() if each}
+        runs = {delay * 1.08**number: own for delay, own in runs.items() if own}
         label, style = words[2:] or "from scratch", ("o-", "s--")[number]
         dots(momentum, runs, "test_loss", f"C{number}", style, label)
     if none := results.get("no momentum"):
-        look = {"color": "k", "linestyle": ":", "linewidth": 1}
-        momentum.axhline(middle(none, "test_loss"), label="no momentum", **look)
+        height = middle(none, "test_loss")
+        momentum.axhline(height, label="no momentum", color="k", linestyle=":", linewidth=1)
     momentum.axhline(math.log(10), color="grey", linewidth=0.8, label="guessing")
     momentum.plot([], [], ".", color="grey", markersize=4, label="a run (larger: median)")
     momentum.set_title("test loss at the end", fontsize=10)

@@ -99,7 +99,7 @@ class Run:
         """The pushes of a task, or of all, after a time, in their order: [(time, step)]."""
         rows = drivers.pushes(self.directory, task)
         pushes = [(row["push_time"], int(row["global_step"])) for row in rows]
-        return [push for push in pushes if push[0] > since]
+        return [(moment, step) for moment, step in pushes if moment > since]
 
     def tests(self, task="worker-0"):
         """The tests of a task, in their order: [(time, accuracy)]."""

@@ -50,7 +50,8 @@ def number(x):
 def row(rate=None, staleness=None, more=None):
     """Returns what a preset says of an algorithm, as words; None is left out."""
     words = [] if rate is None else [f"{number(rate)}/s"]
-    words += [] if staleness is None else [f"staleness {number(staleness)}"]
+    if staleness is not None:
+        words.append(f"staleness {number(staleness)}")
     return ", ".join([*words, *filter(None, [more])])
 
 

@@ -131,7 +131,8 @@ def one_forward_one_backward(k):
     order = [("F", m) for m in range(first)]
     for m in range(MICRO):
         order.append(("B", m))
-        order += [("F", m + first)] if m + first < MICRO else []
+        if m + first < MICRO:
+            order.append(("F", m + first))
     return order
 
 
@@ -202,7 +203,8 @@ def pipeline():
             if number:
                 stores = max(count for *_, count in spans)
                 most.append(stores)
-                words = f"stores up to {stores} micro-batch{'es' * (stores > 1)}"
+                plural = "es" if stores > 1 else ""
+                words = f"stores up to {stores} micro-batch{plural}"
                 parts.append(text(592, top + 18, words, "small end"))
             parts += [left(4, top + 18, f"stage {k}"), rect(62, top, unit * end, 24, "idle", 0)]
             for (stage, kind, m), (begin, until) in done.items():

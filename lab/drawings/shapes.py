@@ -145,10 +145,8 @@ def frame(x, y, width, height, words):
 
 def arrow(x1, y1, x2, y2, both=False, kind="line"):
     start = ' marker-start="url(#tip)"' if both else ""
-    return '<path d="M{:g} {:g} L{:g} {:g}" class="{}"{} marker-end="url(#tip)"/>'.format(
-        *(x1, y1, x2, y2, kind),
-        start,
-    )
+    d = f"M{x1:g} {y1:g} L{x2:g} {y2:g}"
+    return f'<path d="{d}" class="{kind}"{start} marker-end="url(#tip)"/>'
 
 
 def path(d, kind="line", tip=True):
@@ -164,11 +162,12 @@ def thick(x1, y1, x2, y2, kind):
     """An arrow in the colour of a worker, with a head of its own."""
     length = ((x2 - x1) ** 2 + (y2 - y1) ** 2) ** 0.5
     dx, dy = (x2 - x1) / length, (y2 - y1) / length
-    head = "M{:.1f} {:.1f} L{:.1f} {:.1f} L{:.1f} {:.1f}z".format(
-        *(x2, y2),
-        *(x2 - 11 * dx + 5 * dy, y2 - 11 * dy - 5 * dx),
-        *(x2 - 11 * dx - 5 * dy, y2 - 11 * dy + 5 * dx),
-    )
+    corners = [
+        (x2, y2),
+        (x2 - 11 * dx + 5 * dy, y2 - 11 * dy - 5 * dx),
+        (x2 - 11 * dx - 5 * dy, y2 - 11 * dy + 5 * dx),
+    ]
+    head = "M" + " L".join(f"{x:.1f} {y:.1f}" for x, y in corners) + "z"
     shaft = line([(x1, y1), (x2 - 9 * dx, y2 - 9 * dy)], kind + " hollow")
     return shaft + path(head, kind, tip=False)
 

@@ -31,7 +31,10 @@ def sync():
         late, kind = k == 2, KINDS[k]
         parts.append(rect(x - 74, 124, 86, 50, kind + " pale" if not late else "idle", 6))
         parts.append(text(x - 31, 144, f"slot {k}", "small"))
-        parts.append(text(x - 31, 165, *((f"g_{k} late", "lost") if late else (f"g_{k}",))))
+        if late:
+            parts.append(text(x - 31, 165, f"g_{k} late", "lost"))
+        else:
+            parts.append(text(x - 31, 165, f"g_{k}"))
         parts.append(rect(x + 20, 124, 60, 50, "box", 6))
         parts += [text(x + 50, 144, "token", "small"), text(x + 50, 165, "8")]
         parts += [arrow(x - 31, 262, x - 31, 178), arrow(x + 50, 178, x + 50, 262)]

@@ -3,7 +3,7 @@
 import pytest
 import support
 import yaml
-from lab import mutation, planting, plants
+from lab import mutation, mutants, planting
 from lab.examples import ROOT
 
 LIBRARY = """
@@ -39,13 +39,13 @@ def test_of_another_function():
 
 def changes(text, places):
     """Returns {(function, old line, new line)} of places."""
-    found = [plants.mistake(place, text, place.plant()) for place in places]
+    found = [mutants.mistake(place, text, place.plant()) for place in places]
     return {(mistake.function, mistake.old, mistake.new) for mistake in found}
 
 
 def test_the_mistakes_of_python():
     """Catches: a kind of mistake that is planted no more, or in another function."""
-    found = changes(LIBRARY, plants.python_places("x.py", LIBRARY))
+    found = changes(LIBRARY, mutants.python_places("x.py", LIBRARY))
     for due in (
         ("", "LEAST = 2", "LEAST = 3"),
         ("", "LEAST = 2", "LEAST = 1"),
@@ -68,7 +68,7 @@ def test_what_is_for_the_eye_stays():
     """Catches: mistakes in words of --help, colours or types, which no test of numbers can find."""
     text = "def f(x: int = 0):\n    import a\n    assert x < 1\n    g(x, help=1 + 2, color=3)\n"
     text += "if __name__ == '__main__':\n    f(2)\n"
-    found = {new for _, _, new in changes(text, plants.python_places("x.py", text))}
+    found = {new for _, _, new in changes(text, mutants.python_places("x.py", text))}
     assert found == {
         "def f(x: int = 1):",
         "pass",
@@ -83,7 +83,7 @@ def test_the_mistakes_of_javascript():
         '  const s = "3 < 4", t = `5 ${a + 6} 7`;\n'
         "  go(a, b);\n  return a < b && /8/.test(s);\n};\n"
     )
-    found = {new for _, _, new in changes(text, plants.javascript_places("x.js", text))}
+    found = {new for _, _, new in changes(text, mutants.javascript_places("x.js", text))}
     assert found == {
         'const s = "3 < 4", t = `5 ${a - 6} 7`;',
         'const s = "3 < 4", t = `5 ${a + 7} 7`;',
@@ -124,12 +124,12 @@ def test_one_is_caught_and_one_is_equivalent(tmp_path, monkeypatch, capfd):
     (copy / "tfrun" / "planted.py").write_text(LIBRARY)
     (copy / "test_planted.py").write_text(TESTS)
     monkeypatch.setattr(mutation, "ROOT", copy)
-    monkeypatch.setattr(plants, "ROOT", copy)
+    monkeypatch.setattr(mutants, "ROOT", copy)
     group = mutation.Group("all", 0.85, "", {"tfrun/planted.py": ["test_planted.py"]})
-    places = plants.places("tfrun/planted.py")
+    places = mutants.places("tfrun/planted.py")
     chosen = {}
     for place in places:
-        mistake = plants.mistake(place, LIBRARY, place.plant())
+        mistake = mutants.mistake(place, LIBRARY, place.plant())
         chosen[mistake.old, mistake.new] = place, mistake
     caught = chosen["return dict(zip([second], [first]))", "return dict(zip([first], [second]))"]
     bound = chosen["return number >= least", "return number > least"]  # no test is at the bound
