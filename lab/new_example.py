@@ -4,7 +4,8 @@
     python lab/new_example.py HogWild Further-Algorithms/My-Algorithm
 
 Writes the script and run.sh under the new name, a page with all sections, a file for its reference
-and mistakes in tests/equations/, and a line in docs/reading-order.txt.
+and mistakes in tests/equations/, and a line in docs/reading-order.txt. Then it lists all files that
+belong to an example, and who writes them.
 TODO marks what you have to write; a test fails while one is left. CONTRIBUTING.md has the steps.
 """
 
@@ -23,6 +24,34 @@ TODO = "@@TODO@@"  # what the author has to write; readmes.NOT_MEASURED: what to
 EQUATIONS = ROOT / "tests" / "equations"
 
 TEMPLATES = ROOT / "lab" / "templates"
+# {a kind of script that tests/equations/ compares: (the class of lab/references.py that a reference
+# derives from, the method that it has to write, what this does)}. Scripts of another kind need a
+# test of their own.
+ASYNCHRONOUS = (
+    "HogWild",
+    "update(self, k, version, w_k)",
+    "moves self.w by the push of worker k, which has pulled w_k; returns the loss.",
+)
+SYNCHRONOUS = (
+    "Synchronous",
+    "move(self, g, those)",
+    "moves self.w by the gradients g of the workers `those`, which make a step together.",
+)
+REFERENCES = {
+    "parameter server, asynchronous": ASYNCHRONOUS,
+    "single process": ASYNCHRONOUS,
+    "train and evaluate": ASYNCHRONOUS,
+    "parameter server, synchronous": SYNCHRONOUS,
+}
+# What an example still needs behind create(): by hand, and by which command.
+BY_HAND = ["docs/costs.md", "docs/papers.txt", "CHANGELOG.md", "a function in lab/drawings/"]
+BY_TOOLS = {
+    "lab/results.py {name}": "{name}/results.json, {name}/curves.png",
+    "lab/picture_marks.py": "tests/pictures.txt",
+    "Your-Model/run_matrix.sh --only {own}": "Your-Model/matrix.json, Your-Model/matrix.txt",
+    "lab/diagrams.py --fix": "docs/figures/NAME.svg",
+    "lab/readmes.py --fix": "generated parts of README.md, {name}/README.md, and its neighbours",
+}
 
 
 def stem(name):
@@ -107,7 +136,7 @@ def new_launcher(text, source, name):
     return re.sub(r"\$here/(\.\./)+activate\.sh", f"$here/{up}activate.sh", text)
 
 
-def from_template(template, source, name):
+def from_template(template, source, name, **more):
     """Returns the text of a template for this example: {name}, {up} and the like filled in."""
     own = name.rpartition("/")[2]
     return (
@@ -119,8 +148,30 @@ def from_template(template, source, name):
             class_name="".join(word[0].upper() + word[1:] for word in own.split("-")),
             up="../" * (1 + name.count("/")),
             todo=TODO,
+            **more,
         )
     )
+
+
+def new_equation(source, name):
+    """Returns the text of the file in tests/equations/, by the kind of the source's script."""
+    script = readmes.script(ROOT / source)
+    kind = readmes.field(script, "Kind")
+    if kind in REFERENCES:
+        base, method, task = REFERENCES[kind]
+        return from_template("equation.txt", source, name, base=base, method=method, task=task)
+    module = examples.load(EQUATIONS / f"{script.stem}.py")
+    return from_template("compared.txt", source, name, compared_by=module.COMPARED_BY)
+
+
+def what_remains(written, name):
+    """Returns lines with all files of an example: those to edit by hand, and those of tools."""
+    by_hand = [*(shown(path) for path in written if path != reading_order.PATH), *BY_HAND]
+    own = name.rpartition("/")[2]
+    lines = ["by hand:", *(f"  {file}" for file in by_hand), "by a command:"]
+    for command, files in BY_TOOLS.items():
+        lines.append(f"  {files.format(name=name)}: {command.format(name=name, own=own)}")
+    return lines
 
 
 def create(source, name):
@@ -134,7 +185,7 @@ def create(source, name):
         folder / f"{stem(name)}.py": new_script(script, source, name),
         folder / "run.sh": new_launcher(launcher.read_text(), source, name),
         folder / "README.md": from_template("page.txt", source, name),
-        EQUATIONS / f"{stem(name)}.py": from_template("equation.txt", source, name),
+        EQUATIONS / f"{stem(name)}.py": new_equation(source, name),
         order: reading_order.inserted(examples.read(order), name, source),
     }
     folder.mkdir(parents=True)
@@ -155,8 +206,10 @@ def main():
         pathlib.PurePath(os.path.normpath(folder)).as_posix()
         for folder in (flags.source, flags.name)
     )
-    for path in create(source, name):
+    written = create(source, name)
+    for path in written:
         print("written:", shown(path))
+    print("\n".join(what_remains(written, name)))
     print(f"next: git add -A; then write what {TODO} asks for")
 
 

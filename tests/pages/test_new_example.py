@@ -5,9 +5,10 @@ import re
 import shutil
 import sys
 
+import equations
 import pytest
 import support
-from lab import examples, new_example, readmes
+from lab import examples, new_example, reading_order, readmes, references
 
 FEW = ["Non-Distributed-Setup", "Distributed-Setup", "HogWild"]
 NEW = "Further-Algorithms/Delay-Compensation"
@@ -53,6 +54,8 @@ def test_a_new_example_has_no_numbers(few_examples):
     root = few_examples
     code, output = tool(root, "new_example.py", "HogWild", NEW)
     assert code == 0, output
+    for file in (SCRIPT, "docs/costs.md", "CHANGELOG.md", f"{NEW}/results.json"):
+        assert file in output, f"it does not list {file}"
     examples.git("add", ".", folder=root)
     assert sorted(path.name for path in (root / NEW).iterdir()) == [
         *("README.md", "delay_compensation.py", "run.sh"),
@@ -77,6 +80,25 @@ def test_a_new_example_has_no_numbers(few_examples):
     assert done.returncode == 0, done.stderr
     code, output = tool(root, "regions.py")
     assert code == 0, output
+
+
+SOURCES = [name for name in reading_order.examples() if examples.main_script(name).is_file()]
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_reference_begins_by_the_kind_of_the_source(source):
+    """Catches a reference of two workers that push, for a script that no such test can compare."""
+    kind = readmes.field(examples.main_script(source), "Kind")
+    made = {}
+    exec(new_example.new_equation(source, NEW), made)
+    if kind in equations.INTERLEAVED:
+        assert issubclass(made["REFERENCE"], references.HogWild)
+        assert not issubclass(made["REFERENCE"], references.Synchronous)
+    elif kind in equations.TOGETHER:
+        assert issubclass(made["REFERENCE"], references.Synchronous)
+    else:
+        assert made["COMPARED_BY"].startswith("tests/") and "REFERENCE" not in made
+    assert (kind in new_example.REFERENCES) == ("REFERENCE" in made)
 
 
 OWN = [  # the walk of CONTRIBUTING: (file, what new_example.py wrote, what a contributor writes)
