@@ -300,6 +300,21 @@ def test_pictures_are_of_todays_code_and_results():
         assert source is None or source in results, f"{path} shows other results"
 
 
+CURVES = [
+    path for path in examples.tracked("*/curves.png") if path.with_name("results.json").exists()
+]
+
+
+@pytest.mark.parametrize("path", CURVES, ids=lambda path: path.parent.name)
+def test_curves_are_of_the_first_run_below_them(path):
+    """Catches a picture of another run than those of the numbers below it, such as a slow one."""
+    first = readmes.read_json(path.with_name("results.json"))["runs"][0]
+    _, work = Image.open(path).text["Title"].split("\n")
+    updates, seconds = re.fullmatch(r"([\d,]+) updates on \w+ in ([\d.]+) s", work).groups()
+    assert int(updates.replace(",", "")) == first["updates"]
+    assert float(seconds) == pytest.approx(first["training_seconds"], abs=0.051)
+
+
 @pytest.mark.parametrize("name", reading_order.examples())
 def test_a_page_has_its_sections(name):
     """In their order; with a figure, answers, costs, and all that is generated.

@@ -200,6 +200,6 @@ def draw(run: RunData):
     figure.suptitle(title, fontsize=SIZE + 3, fontweight="bold")
     partial = run.directory / f".curves-{os.getpid()}.png"
     figure.draw_without_rendering()  # a second layout has room for ticks that the first one changes
-    figure.savefig(partial, dpi=140)
+    figure.savefig(partial, dpi=140, metadata={"Title": title})
     plt.close(figure)
     return partial.replace(run.directory / "curves.png")
