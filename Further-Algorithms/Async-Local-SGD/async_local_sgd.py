@@ -6,7 +6,7 @@
 
 Kind:          parameter server, asynchronous
 Paper:         Liu et al. 2024, Asynchronous Local-SGD Training for Language Modeling
-Differs from:  DOWNPOUR-Easy: a velocity on the ps, which the mean of N pushes moves (algorithm 3)
+Differs from:  DOWNPOUR-Easy: a velocity on the ps, moved by the mean of N pushes (algorithm 3)
 Simplified:    SGD takes the local steps; no DyLU, no grace period; the paper's c is 0
 Run:           bash run.sh
 """

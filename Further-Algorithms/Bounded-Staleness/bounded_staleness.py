@@ -7,7 +7,7 @@
 Kind:          parameter server, asynchronous
 Paper:         Ho et al. 2013, More Effective Distributed ML via a Stale Synchronous Parallel
                Parameter Server
-Differs from:  HogWild: a worker waits before a pull that would leave the slowest too far behind
+Differs from:  HogWild: a worker waits where it would be too far ahead of the slowest
 Simplified:    a pull gets w as it is; the paper's workers may read older w from a cache
 Run:           bash run.sh
 """

@@ -8,7 +8,7 @@
 Kind:          gossip, asynchronous
 Paper:         Lian, Zhang, Zhang, Liu 2018, Asynchronous Decentralized Parallel Stochastic
                Gradient Descent
-Differs from:  Further-Algorithms/D-PSGD: pairs average while both train, and nobody waits
+Differs from:  Further-Algorithms/D-PSGD: two workers average, and nobody waits
 Simplified:    a ring; the paper allows any graph whose active workers have passive neighbours only
 Run:           bash run.sh
 """

@@ -11,7 +11,7 @@ Kind:          parameter server, synchronous
 Paper:         Stich 2019, Local SGD Converges Fast and Communicates Little
                Lin, Stich, Patel, Jaggi 2020, Don't Use Large Mini-Batches, Use Local SGD
                Wang, Tantia, Ballas, Rabbat 2020, SlowMo
-Differs from:  SAGN: w moves by the mean of the sums of the T gradients, not of their means
+Differs from:  SAGN: w moves by the mean of the workers' sums of T gradients, not by a T-th of it
 Simplified:    lr is constant; where it falls, Lin et al. begin local steps, SlowMo divides d by it
 Run:           bash run.sh
 """

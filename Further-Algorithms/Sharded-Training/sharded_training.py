@@ -16,7 +16,7 @@
 Kind:          all-reduce
 Paper:         Rajbhandari, Rasley, Ruwase, He 2020, ZeRO: Memory Optimizations Toward Training
                Trillion Parameter Models
-Differs from:  Ring-AllReduce: an all-reduce in two halves, and each worker moves its own shards
+Differs from:  Ring-AllReduce: each worker moves its own shards between the two halves
 Simplified:    a block computes its forward pass again before its backward pass
 Run:           bash run.sh
 """
