@@ -33,7 +33,7 @@ def train(first, text=None, gradient=gradient):
     tf, flags = script.tf, types.SimpleNamespace(learning_rate=LR)
 
     def work(rings):
-        k, found, moved = rings[0].rank, [], []
+        k, history, moved = rings[0].rank, [], []
         w, number = tf.Variable(first[k], dtype=tf.float32), tf.Variable(0, dtype=tf.int64)
 
         def loss_and_gradient(w, number):
@@ -43,25 +43,25 @@ def train(first, text=None, gradient=gradient):
             script.join(ring, "the same")
         for _ in range(STEPS):
             update = script.algorithm(w, number, loss_and_gradient, rings, flags)
-            found.append(w.numpy())
+            history.append(w.numpy())
             moved.append(int(update.moved))
         for ring in rings:
             script.leave(ring)
-        return found, moved
+        return history, moved
 
-    with ring_workers.joining(script, len(first), 20, script.both_ways) as made:
-        done = ring_workers.together(made, work)
+    with ring_workers.joining(script, len(first), 20, script.both_ways) as all_rings:
+        done = ring_workers.together(all_rings, work)
     assert not [worker for worker in done if isinstance(worker, OSError)], done
     return [np.array(part) for part in zip(*done)]
 
 
 def check(n, text=None):
     """The named comparisons of numbers that a mistake must fail."""
-    found, moved = train(starts(n), text)
+    actual, moved = train(starts(n), text)
     due, wrong = EQUATION.REFERENCE(starts(n), gradient, LR), []
     for step in range(STEPS):
         due.together()
-        apart = np.abs(found[:, step] - due.w).max()
+        apart = np.abs(actual[:, step] - due.w).max()
         if not apart < 1e-5:
             wrong.append(f"w: {apart:g} apart after {step + 1} steps")
     if set(moved.flat) != {4 * 4 * SIZE}:  # to both neighbours, and from both
@@ -88,12 +88,12 @@ def test_three_workers_with_thirds():
     """W = 1/n. With the step before the averaging it is synchronous SGD, in D-PSGD's order not."""
     w = starts(3).mean(0)
     for changes in [], FIRST:
-        found, _ = train([w] * 3, examples.replaced(SCRIPT, changes))
+        actual, _ = train([w] * 3, examples.replaced(SCRIPT, changes))
         before = np.array([w] * 3, float)
         for step in range(STEPS):
             g = np.array([gradient(k, step, before[k]) for k in range(3)])
             mean = before.mean(0) - LR * g.mean(0)
-            after = found[:, step]
+            after = actual[:, step]
             assert np.abs(after.mean(0) - mean).max() < 1e-5
             own = 0 if changes else -LR * (g - g.mean(0))
             assert np.abs(after - after.mean(0) - own).max() < 1e-5
@@ -106,10 +106,10 @@ def test_disagreement_shrinks_by_lambda_2_in_each_step(n, ratio):
     """Without gradients. The mean stays."""
     wave = np.cos(2 * np.pi * np.arange(n) / n)[:, None] * np.arange(1, SIZE + 1)
     assert (1 + 2 * np.cos(2 * np.pi / n)) / 3 == pytest.approx(ratio, abs=1e-3)
-    found, _ = train(wave + 1, gradient=lambda k, number, w: 0 * w)
-    shrunk = np.abs(found[:, :6] - 1).max((0, 2)) / SIZE
+    actual, _ = train(wave + 1, gradient=lambda k, number, w: 0 * w)
+    shrunk = np.abs(actual[:, :6] - 1).max((0, 2)) / SIZE
     assert shrunk == pytest.approx(ratio ** np.arange(1, 7), rel=5e-3, abs=1e-6)
-    assert np.abs(found.mean(0) - 1).max() < 1e-6
+    assert np.abs(actual.mean(0) - 1).max() < 1e-6
 
 
 def test_one_worker_is_refused():
@@ -124,19 +124,19 @@ def test_the_training_is_that_of_the_equation(tmp_path):
     with support.QuickCluster(ps=0) as quick:
         codes, output = ring_workers.train(quick, SCRIPT, tmp_path, changes=record)
     assert codes == [0] * 3, output
-    found = [np.load(folder / "w.npy") for folder in ring_workers.folders(tmp_path)]
-    assert all(np.array_equal(w[0], found[0][0]) for w in found)
+    actual = [np.load(folder / "w.npy") for folder in ring_workers.folders(tmp_path)]
+    assert all(np.array_equal(w[0], actual[0][0]) for w in actual)
     on_digits = problem.gradient_on_digits(3)
 
     def flat_gradient(k, number, w):
         return np.concatenate([g.ravel() for g in on_digits(k, number, ring_workers.arrays(w))[1]])
 
-    due = EQUATION.REFERENCE([w[0] for w in found], flat_gradient, problem.LR)
+    due = EQUATION.REFERENCE([w[0] for w in actual], flat_gradient, problem.LR)
     for step in range(1, 21):
         due.together()
-        assert np.abs(np.array([w[step] for w in found]) - due.w).max() < 1e-5
-    assert np.abs(found[0][20] - found[1][20]).max() > 0.01
+        assert np.abs(np.array([w[step] for w in actual]) - due.w).max() < 1e-5
+    assert np.abs(actual[0][20] - actual[1][20]).max() > 0.01
     rows = [
         row["bytes"] for folder in ring_workers.folders(tmp_path) for row in support.pushes(folder)
     ]
-    assert set(rows) == {4.0 * 4 * found[0].shape[1]}
+    assert set(rows) == {4.0 * 4 * actual[0].shape[1]}

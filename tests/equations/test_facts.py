@@ -70,17 +70,17 @@ class Rows:
         interleaved.forget()
         self.workers, self.rows = [], []
         for k in self.ranks:
-            made = interleaved.Worker(script, text, k, n, self.flags, data, ps=ps)
-            self.workers.append(made)
-            with made.session.graph.as_default():
-                self.step = made.tf.train.get_global_step()
+            worker = interleaved.Worker(script, text, k, n, self.flags, data, ps=ps)
+            self.workers.append(worker)
+            with worker.session.graph.as_default():
+                self.step = worker.tf.train.get_global_step()
                 flags = interleaved.loaded(script, text, self.flags)[1]
-                with made.tf.device(f"/job:worker/task:{k}"):
-                    row = made.script.push_row(made.update, self.step, flags)
-                    self.rows.append(made.tf.stack(row))
+                with worker.tf.device(f"/job:worker/task:{k}"):
+                    row = worker.script.push_row(worker.update, self.step, flags)
+                    self.rows.append(worker.tf.stack(row))
         self.workers[0].session.run(self.workers[0].start[0])
-        for made in self.workers:
-            made.session.run(made.start[1])
+        for worker in self.workers:
+            worker.session.run(worker.start[1])
 
     def make(self, late=None, trace=False):
         """An update of each: [(when it began, its row, {what has crossed: bytes})].
@@ -123,13 +123,13 @@ def crossed(told):
     """
     nodes = [node for graph in told.partition_graphs for node in graph.node if node.op == "_Recv"]
     types = {node.attr["tensor_name"].s.decode(): node.attr["tensor_type"].type for node in nodes}
-    found = {}
+    counts = {}
     for device in told.step_stats.dev_stats:
         for node in device.node_stats:
             edge = EDGE.match(node.timeline_label) if node.node_name == "RecvTensor" else None
             if edge and {edge[3], edge[5]} == {"ps", "worker"} and types.get(edge[2]) in MOVED:
-                found[edge.groups()[1:]] = int(edge[1])
-    return found
+                counts[edge.groups()[1:]] = int(edge[1])
+    return counts
 
 
 def local_steps(flags, number):
@@ -154,11 +154,11 @@ def check_rows(script, ps, folder, changes=(), times=True):
         wrong.append(f"bytes: {row['bytes']:g} in the row, {sum(seen.values())} crossed: {seen}")
     for what in ["gradient", "push"] if times else []:
         for _ in range(3):  # on a busy machine something else may be late, too
-            if not (found := wrong_times(script, rows, what)):
+            if not (faults := wrong_times(script, rows, what)):
                 break
-        wrong += found
-    for made in rows.workers:
-        made.session.close()
+        wrong += faults
+    for worker in rows.workers:
+        worker.session.close()
     assert not wrong, "\n".join(wrong)
 
 
@@ -242,11 +242,11 @@ def check_facts(path, folder, patch, changes=()):
         v.path = "of/" + v.name
     for number, tasks in enumerate([TASKS, [("chief", 0), *TASKS]]):
         patch.setenv("OUTPUT_DIR", str(folder / str(number)))
-        made = interleaved.metrics_of(script, tasks, variables, flags, folder / str(number))
-        made.test(12.25, 7, 0.5, 0.25, 0.125, 0.0625)
-        made.file.close()
-        made.lock.close()
-        found = json.loads((folder / str(number) / "flags.json").read_text())
+        metrics = interleaved.metrics_of(script, tasks, variables, flags, folder / str(number))
+        metrics.test(12.25, 7, 0.5, 0.25, 0.125, 0.0625)
+        metrics.file.close()
+        metrics.lock.close()
+        actual = json.loads((folder / str(number) / "flags.json").read_text())
         due = {
             "example": re.match(r'"""([^:]+):', path.read_text())[1],
             "script": str(path),
@@ -264,9 +264,9 @@ def check_facts(path, folder, patch, changes=()):
         }
         if hasattr(script, "serve_part"):
             due["sizes"] = [["w", "float64", 12]]
-        for name in due | found:
-            if found.get(name) != due.get(name) or str(found.get(name)) != str(due.get(name)):
-                wrong.append(f"{name}: {found.get(name)}, not {due.get(name)}")
+        for name in due | actual:
+            if actual.get(name) != due.get(name) or str(actual.get(name)) != str(due.get(name)):
+                wrong.append(f"{name}: {actual.get(name)}, not {due.get(name)}")
         text = next((folder / str(number)).glob("*.csv")).read_text()
         lines = [line for line in text.splitlines() if not line.startswith("#")]
         end, *row = lines[1].split(",")
@@ -312,7 +312,7 @@ METRICS["accuracy"] = "max", slow
 
 def loops():
     """A script of each loop that tests: those with the same text around it are one."""
-    found = {}
+    by_loop = {}
     for path in sorted(
         WITH_METRICS, key=lambda path: path.stem not in ("hogwild_sessions", "ring_allreduce")
     ):
@@ -322,8 +322,8 @@ def loops():
             continue
         if "metrics.test(time.time()" in text and "METRICS = {" in text and "import keras" in text:
             place = text.index("metrics.test(time.time()")
-            found.setdefault(text[text.rindex("\ndef ", 0, place) : place + 100], path)
-    return list(found.values())
+            by_loop.setdefault(text[text.rindex("\ndef ", 0, place) : place + 100], path)
+    return list(by_loop.values())
 
 
 def check_run(path, folder, patch, changes=()):
@@ -373,9 +373,9 @@ def check_run(path, folder, patch, changes=()):
     for name, due in {"ps": ps, "tasks": ["worker-0"], "script": str(copy)}.items():
         if facts[name] != due:
             wrong.append(f"{name}: {facts[name]}, not {due}")
-    found = {"--" + name.replace("_", "-"): v for name, v in facts["arguments"].items()}
-    if {name: found.get(name) for name in flags} != flags:
-        wrong.append(f"arguments: {found}")
+    actual = {"--" + name.replace("_", "-"): v for name, v in facts["arguments"].items()}
+    if {name: actual.get(name) for name in flags} != flags:
+        wrong.append(f"arguments: {actual}")
     shapes = [list(shape) for _, shape in facts["variables"]]
     if shapes != [[6, 128], [128], [128, 64], [64], [64, 3], [3]]:
         wrong.append(f"variables: {shapes}")

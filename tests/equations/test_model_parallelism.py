@@ -152,10 +152,10 @@ def passes(ran):
         # An op ..._S<number> or .../_<number> is a message that TensorFlow has added.
         if scope and not re.search(r"(_S|/_)\d+$", op.name):
             times[op.place, scope[1], int(scope[2])] += [op.begin, op.end]
-    made = collections.defaultdict(list)
+    by_place = collections.defaultdict(list)
     for (place, what, m), moments in times.items():
-        made[place].append((min(moments), max(moments), what, m))
-    return {place: sorted(made[place]) for place in sorted(made)}
+        by_place[place].append((min(moments), max(moments), what, m))
+    return {place: sorted(by_place[place]) for place in sorted(by_place)}
 
 
 def due_order(schedule, k, K, M):
@@ -183,33 +183,33 @@ def check_places(layout, text=None, micro_batches=M, schedule="1f1b"):
 
         # Matrix products: forward one a layer; backward one for its weights, and one for its
         # inputs, but in the first layer, whose inputs are data.
-        found = collections.Counter(
+        actual = collections.Counter(
             (op.place, op.name.split("/")[0]) for op in ran if "MatMul" in op.type
         )
         due = collections.Counter()
         for k, count in enumerate(layers):
             due[k, "forward"] = micro_batches * count
             due[k, "backward"] = micro_batches * (2 * count - (k == 0))
-        if found != due:
-            wrong.append(f"matmuls: {dict(found)}, not {dict(due)}")
+        if actual != due:
+            wrong.append(f"matmuls: {dict(actual)}, not {dict(due)}")
 
         # Variables: what reads and what moves them is where they are.
         home = itertools.chain(*([k] * 2 * count for k, count in enumerate(layers)))
         due = {f"w_{i}": {k} for i, k in enumerate(home)}
-        found = {name: set() for name in due}
+        actual = {name: set() for name in due}
         moved = 0
         for op in ran:
             for name in {op.name, *op.inputs} & set(due):
-                found[name].add(op.place)
+                actual[name].add(op.place)
                 moved += op.type == "AssignSubVariableOp"
-        if found != due or moved != len(due):
-            wrong.append(f"variables: {found}, {moved} moved")
+        if actual != due or moved != len(due):
+            wrong.append(f"variables: {actual}, {moved} moved")
 
         # The order of the passes, and that each ends before the next; what a place stores.
         for k, done in passes(ran).items():
-            found = [(what, m) for _, _, what, m in done]
-            if found != due_order(schedule, k, len(places), micro_batches):
-                wrong.append(f"order: place {k} did {found}")
+            actual = [(what, m) for _, _, what, m in done]
+            if actual != due_order(schedule, k, len(places), micro_batches):
+                wrong.append(f"order: place {k} did {actual}")
             for (*_, end, what, m), (begin, *_) in zip(done, done[1:]):
                 if begin < end:
                     wrong.append(f"order: another pass before the end of {what} {m} in place {k}")
@@ -376,12 +376,12 @@ def test_a_mistake_in_what_layers_keep_is_caught(fails, changes):
 
 def test_the_test_is_that_of_the_whole_model():
     """The accuracy and the loss on the test set, in places, against one place."""
-    found = []
+    results = []
     for layout in "three workers", "one place":
         with Model(layout) as model:
             model.make_updates(3)
-            found.append(model.session.run(model.test))
-    assert np.abs(np.array(found[0]) - found[1]).max() < 1e-6
+            results.append(model.session.run(model.test))
+    assert np.abs(np.array(results[0]) - results[1]).max() < 1e-6
 
 
 @pytest.mark.parametrize("script, fails, changes", equations.mistakes([SCRIPT], core=2))
@@ -424,8 +424,8 @@ class Run:
 
     def end(self, rank, seconds):
         """The exit code of a task that ends in so many seconds, and what it has said."""
-        said = self.tasks[rank].communicate(timeout=support.patience(seconds))[1]
-        return self.tasks[rank].returncode, said
+        output = self.tasks[rank].communicate(timeout=support.patience(seconds))[1]
+        return self.tasks[rank].returncode, output
 
     def __exit__(self, *_):
         for task in self.tasks:
@@ -448,11 +448,11 @@ def test_who_is_left_ends(victim, number, tmp_path):
     """By an error that names the other one, in --step-timeout seconds and a few."""
     with Run(tmp_path, "--step-timeout", "4") as run:
         support.program_of(psutil.Process(run.tasks[victim].pid)).send_signal(number)
-        code, said = run.end(1 - victim, 20)
+        code, output = run.end(1 - victim, 20)
     words = f"Error: worker {victim} did not answer at 127.0.0.1:"
     is_late = (victim, number) == (0, signal.SIGSTOP)  # the others wait for a word of worker 0
-    assert code == 1 and ("Timeout" if is_late else "Connection") + words in said, said
-    assert "Look into its log" in errors.explain(said)
+    assert code == 1 and ("Timeout" if is_late else "Connection") + words in output, output
+    assert "Look into its log" in errors.explain(output)
 
 
 @pytest.mark.long
@@ -487,6 +487,6 @@ def test_the_timeline_of_a_run(tmp_path):
         if event["ph"] == "X":
             ran[names[event["pid"]]].add(tuple(event["args"]["name"].split("/")))
     due = {"forward": 4, "backward": 4, "update": 1}
-    for each in ran.values():
-        assert collections.Counter(what for what, *_ in each) == due, ran
+    for passes in ran.values():
+        assert collections.Counter(what for what, *_ in passes) == due, ran
     assert len(ran) == 2

@@ -224,7 +224,7 @@ def against_another(example, changes, calls=60, local_steps=1):
     Returns for each call (version, the number that the pulled w holds, staleness, how often the
     other one has counted meanwhile, and before the call).
     """
-    flags, found = {"--steps": 10**8, "--learning-rate": 1e-30}, []
+    flags, rows = {"--steps": 10**8, "--learning-rate": 1e-30}, []
     if '"local-steps"' in examples.main_script(example).read_text():
         flags["--local-steps"] = local_steps
     with interleaved_workers(2, example, changes, **flags) as (worker, other):
@@ -255,12 +255,12 @@ def against_another(example, changes, calls=60, local_steps=1):
                     [worker.update.version, pulled, worker.update.ticket, worker.pushed]
                 )
                 meanwhile, staleness = int(other.session.run(step)) - before, int(ticket - version)
-                before -= len(found)  # the pushes of the worker itself
-                found.append((int(version), int(round(w[-1])), staleness, meanwhile, before))
+                before -= len(rows)  # the pushes of the worker itself
+                rows.append((int(version), int(round(w[-1])), staleness, meanwhile, before))
         finally:
             over.set()
             thread.join()
-    return np.array(found)
+    return np.array(rows)
 
 
 def check_the_version(example, changes, quick, folder):
@@ -268,8 +268,8 @@ def check_the_version(example, changes, quick, folder):
 
     The worker's own pushes count in the step, too.
     """
-    found = against_another(example, changes)
-    behind = found[:, 0] - np.arange(len(found)) - found[:, 1]
+    rows = against_another(example, changes)
+    behind = rows[:, 0] - np.arange(len(rows)) - rows[:, 1]
     assert behind.max() <= 0, f"pulled: {behind.max()} updates behind the version"
 
 
@@ -282,8 +282,8 @@ WAIT = """        wait = lambda x: (time.sleep(0.4), x)[1]
 def check_the_ticket(example, changes, quick, folder):
     """The other one's updates during a slow gradient are in the staleness."""
     slow = [(GRADIENT, GRADIENT + WAIT), *changes]
-    found = against_another(example, slow, calls=4)[1:]
-    counted, meanwhile = found[:, 2].sum(), found[:, 3].sum()
+    rows = against_another(example, slow, calls=4)[1:]
+    counted, meanwhile = rows[:, 2].sum(), rows[:, 3].sum()
     assert counted > 0.5 * meanwhile > 10, f"staleness: {counted} of {meanwhile} updates"
 
 
@@ -306,13 +306,13 @@ def check_losses(example, changes, quick, folder):
     directory = run(quick, folder, example, changes, *ONE_BY_ONE, workers=1)
     x, y = load_digits(return_X_y=True)
     first = np.random.RandomState(0).permutation(len(x))[:-360]
-    x, y, found = x[first] / 16, y[first], rows_of(directory)
+    x, y, pushes = x[first] / 16, y[first], rows_of(directory)
     apart = []
     for step in range(7, 11):  # those that are kept
         w = saved(str(directory / (f"model.ckpt-{step}")))
         rows = draw(0, step, BATCH, len(x))
         loss, _ = references.perceptron([v.astype(float) for v in w], x[rows], y[rows])
-        (reported,) = found["loss"][found["global_step"] == step + 1]
+        (reported,) = pushes["loss"][pushes["global_step"] == step + 1]
         apart.append(abs(loss - reported))
     assert max(apart) < 1e-5, f"losses: {max(apart):g} apart"
 
@@ -342,8 +342,10 @@ def check_examples(example, changes, quick, folder):
     changes = [(draw, draw + NOTE) for draw in DRAWS if draw in text] + changes
     directory = run(quick, folder, example, changes, *flags, workers=1)
     drawn = np.loadtxt(directory / "drawn.txt").sum()
-    found = rows_of(directory)["examples"]
-    assert 0 <= drawn - found.sum() <= found[-1], f"examples: {drawn} drawn, {found.sum()} reported"
+    reported = rows_of(directory)["examples"]
+    assert 0 <= drawn - reported.sum() <= reported[-1], (
+        f"examples: {drawn} drawn, {reported.sum()} reported"
+    )
 
 
 # Flags -------------------------------------------------------------------------------------------

@@ -78,13 +78,13 @@ def in_a_graph(module, data, tested=False):
         )
         y, outputs = tf.constant(data.y_train), tf.identity(outputs)
         loss = tf.add_n([tf.reduce_mean(module.loss(y, outputs)), *penalties])
-        found = {
+        ops = {
             name: tf.reduce_mean(function(y, outputs))
             for name, (_, function) in module.METRICS.items()
         }
         session.run(tf.compat.v1.global_variables_initializer())
-        found |= {"loss": loss} if tested else {"loss": loss, "gradient": tf.gradients(loss, w)}
-        return session.run(found), model
+        ops |= {"loss": loss} if tested else {"loss": loss, "gradient": tf.gradients(loss, w)}
+        return session.run(ops), model
 
 
 def by_keras(own, data, model):
@@ -94,12 +94,12 @@ def by_keras(own, data, model):
         outputs = model(data.x_train, training=False)
         loss = tf.reduce_mean(own.loss(data.y_train, outputs))
         loss = tf.cast(loss, "float32") + sum(model.losses)
-    found = {
+    actual = {
         name: tf.reduce_mean(function(data.y_train, outputs))
         for name, (_, function) in own.METRICS.items()
     }
-    found |= {"loss": loss, "gradient": tape.gradient(loss, model.trainable_variables)}
-    return keras.tree.map_structure(np.asarray, found)
+    actual |= {"loss": loss, "gradient": tape.gradient(loss, model.trainable_variables)}
+    return keras.tree.map_structure(np.asarray, actual)
 
 
 TWO = "x = {'a': x[:, :2], 'b': x[:, 2:].astype('int64').reshape(48, 2, 2)}"
@@ -195,15 +195,15 @@ def test_it_is_trained_as_it_is(parts, piece, adapted, monkeypatch):
         monkeypatch.setattr(module, "LARGE", 0)
         monkeypatch.setattr(module, "PIECE", piece)
     assert all(type(part) is np.ndarray and part.dtype.isnative for part in data)
-    found, model = in_a_graph(module, data, tested=bool(piece))
+    actual, model = in_a_graph(module, data, tested=bool(piece))
     expected = by_keras(module.own, data.own, model)
     if piece:
-        found["gradient"] = expected["gradient"]
+        actual["gradient"] = expected["gradient"]
     close = 2e-2 if "half" in str(parts) or "bfloat16" in str(parts) else 1e-5
-    assert found.keys() == expected.keys()
-    for name in found.keys() - {"gradient"}:
-        assert found[name] == pytest.approx(expected[name], rel=close, abs=close), name
-    for g, h in zip(found["gradient"], expected["gradient"], strict=True):
+    assert actual.keys() == expected.keys()
+    for name in actual.keys() - {"gradient"}:
+        assert actual[name] == pytest.approx(expected[name], rel=close, abs=close), name
+    for g, h in zip(actual["gradient"], expected["gradient"], strict=True):
         np.testing.assert_allclose(g, h, rtol=close, atol=close)
 
 

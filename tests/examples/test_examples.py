@@ -54,20 +54,20 @@ def run_and_check(launcher, directory, steps=None):
     # The updates: exactly as many as asked for, each counted once, shared by all workers.
     assert result["steps"] == steps
     assert len(result["pushes_per_worker"]) == result["workers"]
-    pushes, made = support.pushes(directory), list(range(1, steps + 1))
+    pushes, numbers = support.pushes(directory), list(range(1, steps + 1))
     if script.stem == "synchronous_sgd_optimizer":  # where one worker may push for another
-        assert {row["global_step"] for row in pushes} == set(made)
+        assert {row["global_step"] for row in pushes} == set(numbers)
     elif support.counts_alone(script):
         assert result["pushes_per_worker"] == [steps] * result["workers"]
         assert not support.synchronous(script) or not any(result["late_per_worker"])
-        assert sorted(row["global_step"] for row in pushes) == sorted(made * result["workers"])
+        assert sorted(row["global_step"] for row in pushes) == sorted(numbers * result["workers"])
     elif examples.kind_of(script) == "model parallel":  # one client makes all
         assert result["pushes_per_worker"] == [steps]
-        assert [row["global_step"] for row in pushes] == made
+        assert [row["global_step"] for row in pushes] == numbers
     else:
         assert sum(result["pushes_per_worker"]) == steps
         assert min(result["pushes_per_worker"]) >= 1, result["pushes_per_worker"]
-        assert sorted(row["global_step"] for row in pushes) == made
+        assert sorted(row["global_step"] for row in pushes) == numbers
 
     # An update leaves no thread behind: one for each would be 60 or more from fifth to fifth of the
     # last two thirds of a run. A short run shows nothing: pools grow late on a busy machine.
@@ -129,7 +129,7 @@ def check_what_embeddings_say(launcher, output):
         r"moved (\d+) KB of rows; whole tables would be (\d+) KB", output
     ).groups()
     lines = json.loads((launcher.parent / "vocabulary.json").read_text())
-    line = next(each for each in lines if each["batch_size"] == 256)  # of the text itself
+    line = next(row for row in lines if row["batch_size"] == 256)  # of the text itself
     assert abs(int(moved) - line["bytes"] / 1e3) < 0.05 * int(moved), line
     # The text grows a little from Python to Python.
     assert abs(int(whole) - line["whole_bytes"] / 1e3) < 0.2 * int(whole), line
@@ -204,34 +204,34 @@ def test_what_the_drivers_change_is_there():
             *("Same-Staleness", "Scaling", "Slow-Network", "Staleness"),
         )
     )
-    found = [(pipeline.SCRIPT, changes) for changes in (pipeline.WIDE, pipeline.LATE)]
-    found.append(
+    cases = [(pipeline.SCRIPT, changes) for changes in (pipeline.WIDE, pipeline.LATE)]
+    cases.append(
         (packing.SCRIPT, [(packing.LAYERS, packing.WIDE), (packing.GRADIENTS, packing.WAIT)])
     )
-    found += [
+    cases += [
         (examples.main_script(folder), changes)
         for folder, changes, *_ in benchmarks.EXAMPLES.values()
     ]
-    found += [
+    cases += [
         (scaling.script_of(name), scaling.delays.changes("constant", scaling.MEAN, 2, 0))
         for name in (*scaling.SEVEN, *scaling.LATE)
     ]
-    found += [
+    cases += [
         (examples.main_script(folder), [*changes, *slow.WIDE])
         for folder, _, _, changes in slow.PROGRAMS.values()
     ]
-    found += [
+    cases += [
         (examples.main_script(name), scaling.delays.changes("constant", scaling.MEAN, 2, 0))
         for name in sorted({case.script for case in staleness.all_cases()})
     ]
-    found += [(examples.main_script(name), compare.CONVOLUTIONAL) for name in compare.QUICK]
+    cases += [(examples.main_script(name), compare.CONVOLUTIONAL) for name in compare.QUICK]
     rounds = {compare.folder_of(name) for name in compare.ROUNDS}
-    found += [(examples.main_script(name), [compare.one_run.ONE_PASS]) for name in rounds]
+    cases += [(examples.main_script(name), [compare.one_run.ONE_PASS]) for name in rounds]
     paused = [same.search_of(2, 0.1, place, 0.5) for place in (None, same.PULL, same.PUSH)]
-    found += [(examples.main_script(same.EXAMPLE), same.changes_of(case, 0)) for case in paused]
-    for script, changes in found:
+    cases += [(examples.main_script(same.EXAMPLE), same.changes_of(case, 0)) for case in paused]
+    for script, changes in cases:
         assert examples.replaced(script, changes) != script.read_text() or not changes
-    assert len(found) == 15 + 12 + 3 + len(slow.PROGRAMS) + 4 + 2 + len(compare.QUICK)
+    assert len(cases) == 15 + 12 + 3 + len(slow.PROGRAMS) + 4 + 2 + len(compare.QUICK)
 
 
 @pytest.mark.long

@@ -31,12 +31,12 @@ def write(directory, rows):
 
     A test may have a fifth number, when it began.
     """
-    for task, each in rows.items():
+    for task, own in rows.items():
         lines = [
             run_files.push(*row, pull_time=row[0] - 0.1)
             if len(row) == 3
             else run_files.test(*row[:4], began=[*row, ""][4], tests=TESTS)
-            for row in each
+            for row in own
         ]
         run_files.metrics(directory, task, *lines, tests=TESTS)
 
@@ -111,8 +111,8 @@ def test_a_second_sitting_measures_what_is_left(tmp_path):
     turns = drivers.Console(), [("a",), ("b",)], 3, measure, tmp_path / "measured.json"
     with pytest.raises(KeyboardInterrupt):
         drivers.by_turns(*turns)
-    found = drivers.by_turns(*turns)
-    assert found == {"a": ["a0", "a1", "a2"], "b": ["b0", "b1", "b2"]}
+    results = drivers.by_turns(*turns)
+    assert results == {"a": ["a0", "a1", "a2"], "b": ["b0", "b1", "b2"]}
     assert done == [("a", 0), ("b", 0), ("a", 1), ("b", 1), ("b", 1), ("a", 2), ("b", 2)]
 
 
@@ -156,13 +156,13 @@ def test_scaling_counts_pushes(scaling, name, factor, trained, tmp_path, monkeyp
     summary = types.SimpleNamespace(summarize=lambda run: {"staleness_by_rates": 1.25})
     monkeypatch.setattr(scaling, "summary", summary)
     samples = [(9, 100.0), (11, 100.0), (17, 103.0)]  # seconds of processors so far
-    found = scaling.found(name, 3, trained, samples, tmp_path)
+    facts = scaling.facts(name, 3, trained, samples, tmp_path)
     for times, lasts in (("pull_to_push", [0.1] * 3), ("computing", [0.099] * 3)):
-        quantiles = found.pop(times)
+        quantiles = facts.pop(times)
         assert [quantiles[i] for i in (0, 7, -1)] == pytest.approx(lasts)
-    pauses = dict(zip(scaling.QUANTILES, found.pop("push_to_pull"), strict=True))
+    pauses = dict(zip(scaling.QUANTILES, facts.pop("push_to_pull"), strict=True))
     assert [pauses[q] for q in (0, 0.5, 1)] == pytest.approx([0.9, 1.4, 3.9])
-    assert found == {
+    assert facts == {
         # From update 5 at 14 s, when the last worker has begun, to update 8 at 16 s.
         "batches_per_second": pytest.approx(factor * 3 / 2),
         "test_loss": 0.2 if trained else None,
@@ -390,8 +390,8 @@ def test_staleness_counts_clocks_and_gaps(trained, monkeypatch):
 def test_no_worker_of_the_committed_runs_is_too_far_ahead():
     """Catches a bound that does not hold in real runs."""
     results = json.loads((MEASUREMENTS / "Staleness" / "results.json").read_text())
-    found = {case: re.search(r"at most (\d+) ahead", case) for case in results}
-    bounds = {case: int(match[1]) for case, match in found.items() if match}
+    matches = {case: re.search(r"at most (\d+) ahead", case) for case in results}
+    bounds = {case: int(match[1]) for case, match in matches.items() if match}
     assert len(bounds) == 9
     for case, lead in bounds.items():
         assert all(run["apart"] <= lead for run in results[case]), case
@@ -467,13 +467,13 @@ def test_a_task_that_fails_last_fails_the_run(code, trained, tmp_path, monkeypat
         (tmp_path / "run" / "worker-0.txt").write_text("it failed")
         process.exitcode = None
 
-    def look():
+    def sample():
         process.exitcode = code if next(looks) else None
         return 0.0
 
     looks, process.start = itertools.count(), start
     monkeypatch.setattr(forked, "context", lambda: mock.Mock(Process=lambda **_: process))
-    arguments = "script.py", {"worker": 1}, [], tmp_path / "run", look
+    arguments = "script.py", {"worker": 1}, [], tmp_path / "run", sample
     if trained is None:
         with pytest.raises(SystemExit, match="worker-0 of script.py failed: it failed"):
             forked.train(*arguments)
@@ -571,7 +571,7 @@ def test_lost_updates_are_counted(synchronous, drills, tmp_path):
 
     Catches: two workers' one step counted as made twice, and lost updates off by one.
     """
-    found = []
+    losses = []
     for seed in range(8):
         rows, fault, lost = drill(synchronous, seed)
         directory = tmp_path / str(seed)
@@ -579,12 +579,12 @@ def test_lost_updates_are_counted(synchronous, drills, tmp_path):
         run = drills.Run.__new__(drills.Run)
         run.directory, run.faults, run.synchronous = directory, [fault], synchronous
         assert (run.lost(), len(run.twice())) == (lost, lost)
-        found.append(lost)
-        times = sorted({time for each in rows.values() for time, *_ in each})
+        losses.append(lost)
+        times = sorted({time for own in rows.values() for time, *_ in own})
         late = [time for time in times if time > fault[0] - 0.5]
         gaps = [b - a for a, b in zip(late, late[1:])]
         assert run.longest_gap() == pytest.approx(max(gaps, default=float("inf")))
-    assert 0 in found and max(found) > 5
+    assert 0 in losses and max(losses) > 5
 
 
 KEPT = {"still": 3.0, "away": 15.0, "lost": 750, "accuracy": 0.95, "codes": [1, 130]}
@@ -635,9 +635,9 @@ def test_a_broken_promise_is_told(change, drills, tmp_path, monkeypatch):
         lost=750,
         codes=(drills.ERROR, drills.STOPPED),
     )
-    found = drills.measure(promise, False, 1.0, tmp_path)
+    result = drills.measure(promise, False, 1.0, tmp_path)
     broken = ["lost" if part == "back" else part for part in change]
-    assert found["broken"] == broken and found["twice"] == 2
+    assert result["broken"] == broken and result["twice"] == 2
 
 
 # Parallel-Experiments ----------------------------------------------------------------------------
@@ -680,9 +680,9 @@ def test_each_result_has_the_numbers_of_its_own_run(tmp_path):
         for x in (3, 1, 4, 5, 2)
     ]
     for direction, order in ("max", [5, 2, 1, 4, 3]), ("min", [1, 2, 5, 4, 3]):
-        found = report.in_order(results, "accuracy", direction)
-        assert [result["parameters"]["x"] for result in found] == order
-        report.write_csv(found, tmp_path / "results.csv")
+        ordered = report.in_order(results, "accuracy", direction)
+        assert [result["parameters"]["x"] for result in ordered] == order
+        report.write_csv(ordered, tmp_path / "results.csv")
         lines = (tmp_path / "results.csv").read_text().splitlines()
         assert lines[0] == "run,x,same,accuracy,loss,status,seconds,error"
         assert lines[1:] == [
@@ -699,7 +699,7 @@ def test_each_result_has_the_numbers_of_its_own_run(tmp_path):
 
 def flags_of(tree):
     """Returns the names of the flags that a script declares, in the form in which it reads them."""
-    values, found = {}, set()
+    values, flags = {}, set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign):
             pairs = zip(ast.walk(node.targets[0]), ast.walk(node.value))
@@ -714,12 +714,12 @@ def flags_of(tree):
             if isinstance(row, ast.Tuple):
                 name, default, _ = row.elts
                 default = values.get(getattr(default, "id", None), default)
-                found |= {name.value} if ast.unparse(default) != "None" else set()
+                flags |= {name.value} if ast.unparse(default) != "None" else set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
             if getattr(node.func, "attr", getattr(node.func, "id", "")) in ADD_A_FLAG:
-                found.add(str(node.args[0].value))
-    names = {name.removeprefix("--").replace("-", "_") for name in found}
+                flags.add(str(node.args[0].value))
+    names = {name.removeprefix("--").replace("-", "_") for name in flags}
     return {name for name in names if name.isidentifier()}
 
 
@@ -734,14 +734,14 @@ LOADED = {
 
 def programs():
     """Returns all programs of the project that have flags, but those of tfrun, lab and tests."""
-    found = []
+    names = []
     for path in examples.tracked("*.py"):
         name = path.relative_to(support.ROOT).as_posix()
         folders = ("tests/", "tfrun/", "lab/", "Basics-Tutorial/")
         text = path.read_text()
         if not name.startswith(folders) and "__main__" in text and flags_of(ast.parse(text)):
-            found.append(name)
-    return found
+            names.append(name)
+    return names
 
 
 @pytest.mark.parametrize("name", programs())

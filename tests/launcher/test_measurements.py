@@ -665,7 +665,7 @@ def test_the_bytes_of_compression():
     """
     module, calls = load("Compression"), []
     module.forked = trained(calls)
-    module.found = lambda ended, place: {"kilobytes": {}}
+    module.facts = lambda ended, place: {"kilobytes": {}}
     module.drivers.pushes = lambda place: [{"bytes": 2000 * int(place.name)}, {"bytes": 0}]
     flags, case = types.SimpleNamespace(updates=70), ("", "Ring-AllReduce", ["--a", 1], True)
     counted = [module.measure(case, repeat, flags)["kilobytes"] for repeat in (0, 1)]
@@ -693,7 +693,7 @@ def test_the_runs_of_scaling():
     and delays in an update's own time.
     """
     module, calls = load("Scaling"), []
-    module.forked, module.found = trained(calls), lambda *words: {"words": words[:3]}
+    module.forked, module.facts = trained(calls), lambda *words: {"words": words[:3]}
 
     def steps(name, n, delay, batches=1000):
         result = module.measure(("", name, n, delay, 0.1), 2, batches)
@@ -730,7 +730,7 @@ def test_the_runs_of_a_slow_network(tmp_path):
     """
     module, calls = load("Slow-Network"), []
     module.forked, module.hosts = trained(calls), mock.MagicMock()
-    module.found = lambda ended, samples, place, batches, rate: (batches, rate)
+    module.facts = lambda ended, samples, place, batches, rate: (batches, rate)
     programs = {}
     for name in (
         "HogWild",
@@ -786,7 +786,7 @@ def test_the_runs_of_staleness():
     module, calls, warm = load("Staleness"), [], []
     module.forked = trained(calls)
     module.RunData = types.SimpleNamespace(read=lambda place: None)
-    module.found = lambda ended, samples, run, quarter: warm.append(quarter)
+    module.facts = lambda ended, samples, run, quarter: warm.append(quarter)
     flags = types.SimpleNamespace(updates=1000, pushes=400, rate=0.1, move=0.125, every=20)
     cases = {case.name.partition(":")[0]: case for case in module.all_cases()}
     for name in (

@@ -47,8 +47,8 @@ def test_what_was_not_measured_is_left_out(tmp_path):
     run_files.flags(tmp_path)
     run_files.metrics(tmp_path, "worker-0", run_files.push(1, 1, bytes="", wait_seconds=""))
     (tmp_path / "result.json").write_text(json.dumps({**FOUND, "staleness_mean": None}))
-    found = results.facts(tmp_path, 1)
-    assert found["staleness"] is None and not {"bytes", "wait_seconds"} & found.keys()
+    facts = results.facts(tmp_path, 1)
+    assert facts["staleness"] is None and not {"bytes", "wait_seconds"} & facts.keys()
 
 
 @pytest.mark.parametrize("reports, shown", [(1, [1]), (3, [1, 2, 3]), (4, [1, 2, "...", 4])])
@@ -59,8 +59,8 @@ def test_the_lines_that_a_page_shows(reports, shown):
     due = [n if n == "..." else lines[n - 1] for n in shown]
     place = ".../runs/HogWild/<time>"
     last = f"[tfrun] in {place}, see {place}/a"
-    found = results.sample("\n".join(output), pathlib.Path("/tmp/q"), "HogWild")
-    assert found == ["[tfrun] starts", *due, last]
+    sample = results.sample("\n".join(output), pathlib.Path("/tmp/q"), "HogWild")
+    assert sample == ["[tfrun] starts", *due, last]
 
 
 class Measured:
@@ -92,17 +92,17 @@ def test_each_run_of_an_example_has_its_seed(monkeypatch, capsys):
     """Catches: results that miss a run or a fact, of another seed, time limit or flag."""
     stand_in, kept = Measured(monkeypatch), []
     monkeypatch.setattr(results, "keep_pictures", lambda *arguments: kept.append(arguments))
-    found = results.measure(LAUNCHER, 3, True)
+    measured = results.measure(LAUNCHER, 3, True)
     due = [["bash", str(LAUNCHER), "--seed", str(seed)] for seed in range(3)]
     assert (stand_in.commands, stand_in.anyway) == (due, [True])
     assert stand_in.more == [{"TFRUN_TIMEOUT": "600"}] * 3
-    assert [run["updates"] for run in found["runs"]] == [100, 101, 102]
-    assert [run["seconds"] for run in found["runs"]] == [3, 3, 3]
-    assert found["output"] == ["[worker 0] seed 0"]
-    assert found["versions"]["tensorflow"] == "2.0" and "python" in found["versions"]
-    assert (found["others"], found["command"]) == (0.123, "bash run.sh --seed S")
-    assert (found["example"], found["digest"]) == tuple(readmes.provenance(LAUNCHER).values())
-    assert found.keys() == readmes.read_json(readmes.results_of(LAUNCHER)).keys()
+    assert [run["updates"] for run in measured["runs"]] == [100, 101, 102]
+    assert [run["seconds"] for run in measured["runs"]] == [3, 3, 3]
+    assert measured["output"] == ["[worker 0] seed 0"]
+    assert measured["versions"]["tensorflow"] == "2.0" and "python" in measured["versions"]
+    assert (measured["others"], measured["command"]) == (0.123, "bash run.sh --seed S")
+    assert (measured["example"], measured["digest"]) == tuple(readmes.provenance(LAUNCHER).values())
+    assert measured.keys() == readmes.read_json(readmes.results_of(LAUNCHER)).keys()
     assert [arguments[1:] for arguments in kept] == [
         (LAUNCHER, examples.read(LAUNCHER.parent / "README.md"))
     ]
@@ -114,9 +114,9 @@ def test_flags_for_what_a_picture_shows(monkeypatch):
     stand_in = Measured(monkeypatch)
     monkeypatch.setattr(results, "keep_pictures", lambda *_: None)
     launcher = support.ROOT / "Model-Parallelism" / "run.sh"
-    found = results.measure(launcher, 1, False)
+    measured = results.measure(launcher, 1, False)
     assert stand_in.commands[0][2:] == ["--timeline-steps", "1000", "--seed", "0"]
-    assert found["command"] == "bash run.sh --timeline-steps 1000 --seed S"
+    assert measured["command"] == "bash run.sh --timeline-steps 1000 --seed S"
     assert stand_in.anyway == [False]
 
 
@@ -162,45 +162,45 @@ def test_which_pictures_are_kept(tmp_path, monkeypatch):
 @pytest.fixture
 def committed(tmp_path, monkeypatch):
     """Returns the results of an example whose script has changed, and of two measurements."""
-    own, places = readmes.provenance(LAUNCHER), [tmp_path / f"{n}_digests.json" for n in "ab"]
+    own, digest_files = readmes.provenance(LAUNCHER), [tmp_path / f"{n}_digests.json" for n in "ab"]
     path = tmp_path / "results.json"
     path.write_text(json.dumps({**own, "digest": "before", "runs": [1]}))
-    places[0].write_text(json.dumps({"HogWild": "before", "ADAG": "before"}))
-    places[1].write_text(json.dumps({"HogWild": "older"}))
+    digest_files[0].write_text(json.dumps({"HogWild": "before", "ADAG": "before"}))
+    digest_files[1].write_text(json.dumps({"HogWild": "older"}))
     monkeypatch.setattr(readmes, "results_of", lambda _: path)
-    monkeypatch.setattr(examples, "tracked", lambda _: places)
-    return path, places, own
+    monkeypatch.setattr(examples, "tracked", lambda _: digest_files)
+    return path, digest_files, own
 
 
 def test_a_change_that_alters_no_number(committed):
     """Catches: new numbers, digests of other examples, and of what was outdated before."""
-    path, places, own = committed
+    path, digest_files, own = committed
     results.mark_unchanged(LAUNCHER)
     assert json.loads(path.read_text()) == {**own, "runs": [1]}
     assert path.read_text().startswith('{\n "example"') and path.read_text().endswith("}\n")
-    assert json.loads(places[0].read_text()) == {"HogWild": own["digest"], "ADAG": "before"}
-    assert json.loads(places[1].read_text()) == {"HogWild": "older"}
+    assert json.loads(digest_files[0].read_text()) == {"HogWild": own["digest"], "ADAG": "before"}
+    assert json.loads(digest_files[1].read_text()) == {"HogWild": "older"}
 
 
 def test_a_variant_does_not_mark_the_measurements(committed):
     """Catches: the digest of a variant's results where other measurements ran run.sh."""
-    path, places, _ = committed
+    path, digest_files, _ = committed
     launcher = readmes.launcher_of(MIRRORED)
     own = readmes.provenance(launcher)
     path.write_text(json.dumps({**own, "digest": "before"}))
-    places[0].write_text(json.dumps({own["example"]: "before"}))
+    digest_files[0].write_text(json.dumps({own["example"]: "before"}))
     results.mark_unchanged(launcher)
     assert json.loads(path.read_text()) == own
-    assert json.loads(places[0].read_text()) == {own["example"]: "before"}
+    assert json.loads(digest_files[0].read_text()) == {own["example"]: "before"}
 
 
 def test_results_of_another_example_stay(committed):
     """Catches: --unchanged that adopts a file which was copied from another example."""
-    path, places, own = committed
+    path, digest_files, own = committed
     path.write_text(json.dumps({**own, "example": "ADAG", "digest": "before"}))
     with pytest.raises(ToolError, match="ADAG's results.json is shown on HogWild's page"):
         results.mark_unchanged(LAUNCHER)
-    assert json.loads(places[0].read_text())["HogWild"] == "before"
+    assert json.loads(digest_files[0].read_text())["HogWild"] == "before"
 
 
 @pytest.fixture
@@ -272,5 +272,5 @@ def test_a_picture_is_of_the_results_script(monkeypatch):
     monkeypatch.setattr(results, "measure", lambda *arguments: calls.append(arguments))
     monkeypatch.setattr(readmes, "check_provenance", lambda *arguments: calls.append(arguments))
     results.draw_again(LAUNCHER, True)
-    found = readmes.read_json(LAUNCHER.with_name("results.json"))
-    assert calls == [(found, LAUNCHER), (LAUNCHER, 1, True)]
+    measured = readmes.read_json(LAUNCHER.with_name("results.json"))
+    assert calls == [(measured, LAUNCHER), (LAUNCHER, 1, True)]

@@ -48,15 +48,15 @@ def test_a_coordinator_evaluates_beside_its_workers(tmp_path):
     first, last = push(10.00, 10.01, 10.02, 1), push(10.0295, 10.04, 10.05, 2)
     write(tmp_path, worker_0=[first, evaluation(10.03, 1, 10.025), last])
 
-    def found():
+    def evaluation_and_pull():
         each = {each.name: each for each in activities.activities(RunData.read(tmp_path))}
         return each["evaluation"].task, round(each["pull"].begin, 4)
 
-    assert found()[0] == "worker 0"  # its end may have been noted late
+    assert evaluation_and_pull()[0] == "worker 0"  # its end may have been noted late
     (tmp_path / "chief-0.log").touch()
-    assert found() == ("chief 0", 10.02)
+    assert evaluation_and_pull() == ("chief 0", 10.02)
     write(tmp_path, chief_0=[push(10.00, 10.01, 10.03, 3)])  # a chief that trains
-    assert found()[0] == "worker 0"
+    assert evaluation_and_pull()[0] == "worker 0"
 
 
 def test_activities_by_hand(tmp_path):
@@ -75,18 +75,18 @@ def test_activities_by_hand(tmp_path):
         ],
         worker_1=[push(10.00, 10.02, 10.03, 2, 1)],
     )
-    found = [
+    rows = [
         (
-            each.task,
-            each.name,
-            round(each.begin, 6),
-            round(each.end, 6),
-            each.facts.get("staleness"),
+            activity.task,
+            activity.name,
+            round(activity.begin, 6),
+            round(activity.end, 6),
+            activity.facts.get("staleness"),
         )
-        for each in activities.activities(RunData.read(tmp_path))
+        for activity in activities.activities(RunData.read(tmp_path))
     ]
     one = "worker 0"
-    assert sorted(found[:-3], key=lambda each: each[2:4]) == [
+    assert sorted(rows[:-3], key=lambda row: row[2:4]) == [
         (one, "pull", 10.00, 10.00, None),
         (one, "compute", 10.00, 10.01, None),
         (one, "push", 10.01, 10.02, 0),
@@ -102,7 +102,7 @@ def test_activities_by_hand(tmp_path):
         (one, "compute", 12.00, 12.01, None),
         (one, "push", 12.01, 12.02, 0),
     ]
-    assert found[-3:] == [
+    assert rows[-3:] == [
         ("worker 1", "pull", 10.00, 10.00, None),
         ("worker 1", "compute", 10.00, 10.02, None),
         ("worker 1", "push", 10.02, 10.03, 1),
@@ -115,8 +115,8 @@ def test_numbers_of_updates_stand_in_order():
         activities.Activity(f"worker {step % 2}", "push", at - 1, at, {"global_step": step})
         for step, at in ((7, 10.0), (8, 14.0), (9, 12.0), (10, 20.0), (10, 21.0))
     ]
-    made = activities.moments(pushes)
-    assert list(made.items()) == [(7, 10.0), (8, 12.0), (9, 12.0), (10, 20.0)]
+    moments = activities.moments(pushes)
+    assert list(moments.items()) == [(7, 10.0), (8, 12.0), (9, 12.0), (10, 20.0)]
     for end, due in (22, [("7", 1), ("8", 3), ("10", 11)]), (20, [("7", 1), ("8", 3)]):
         axes = timeline.plt.figure().subplots()
         timeline.timeline(axes, pushes, 9, end)
@@ -134,10 +134,10 @@ def test_the_window_has_every_worker(tmp_path):
         for k, slow in enumerate([10, *[1] * 7])
     }
     write(tmp_path, **tasks)
-    found = activities.activities(RunData.read(tmp_path))
-    begin, end = activities.window(found)
-    ends = {each.task for each in found if each.name == "push" and begin < each.end < end}
-    assert len(ends) == 8 == len(timeline.lanes(found)) and end - begin < 0.2
+    spans = activities.activities(RunData.read(tmp_path))
+    begin, end = activities.window(spans)
+    ends = {span.task for span in spans if span.name == "push" and begin < span.end < end}
+    assert len(ends) == 8 == len(timeline.lanes(spans)) and end - begin < 0.2
 
 
 def test_the_window_is_not_in_a_stall(tmp_path):
@@ -148,10 +148,10 @@ def test_the_window_is_not_in_a_stall(tmp_path):
     times = [10 + step / 100 + (step > 60) for step in range(1, 101)]
     lines = [push(t - 0.006, t - 0.004, t, step) for step, t in enumerate(times, 1)]
     write(tmp_path, worker_0=lines, worker_1=lines)
-    found = activities.activities(RunData.read(tmp_path))
-    begin, end = activities.window(found)
+    spans = activities.activities(RunData.read(tmp_path))
+    begin, end = activities.window(spans)
     for task in "worker 0", "worker 1":
-        ends = [each.end for each in found if (each.task, each.name) == (task, "push")]
+        ends = [span.end for span in spans if (span.task, span.name) == (task, "push")]
         inside = [at for at in ends if begin < at < end]
         assert len(inside) >= 3 and inside[0] > begin + 0.0002 and inside[-1] < end - 0.0002
     assert end - begin < 0.1
@@ -187,8 +187,8 @@ def test_stages_of_model_parallelism(tmp_path):
     def span(pid, name, ts, dur):
         return {"ph": "X", "pid": pid, "name": name, "ts": ts, "dur": dur, "args": {"name": name}}
 
-    places = {1: "/job:worker/task:0/device:CPU:0 Compute", 2: "/job:worker/task:1/CPU:0 Compute"}
-    events = [{"ph": "M", "pid": pid, "args": {"name": name}} for pid, name in places.items()]
+    devices = {1: "/job:worker/task:0/device:CPU:0 Compute", 2: "/job:worker/task:1/CPU:0 Compute"}
+    events = [{"ph": "M", "pid": pid, "args": {"name": name}} for pid, name in devices.items()]
     events += [
         span(1, "forward/micro_batch_0", 1000, 30),
         span(2, "forward/micro_batch_0", 1050, 20),
@@ -197,11 +197,11 @@ def test_stages_of_model_parallelism(tmp_path):
     ]
     (tmp_path / "timeline-9.json").write_text("{}")
     (tmp_path / "timeline-10.json").write_text(json.dumps({"traceEvents": events}))
-    found = [
+    rows = [
         (*each[:4], *(round(1e6 * x) for x in each[4:])) for each in activities.stages(tmp_path)
     ]
     first = (0, 0, "forward", 0, 0, 30)
-    assert found == [first, (1, 0, "forward", 0, 50, 70), (1, 1, "backward", 0, 80, 100)]
+    assert rows == [first, (1, 0, "forward", 0, 50, 70), (1, 1, "backward", 0, 80, 100)]
 
 
 def test_a_step_of_sharded_training(tmp_path):
@@ -219,8 +219,8 @@ def test_a_step_of_sharded_training(tmp_path):
         path.write_text(json.dumps({"traceEvents": events}))
 
     write_step(9, 0, 100), write_step(10, 0, 1000), write_step(10, 1, 1002)
-    found = activities.stages(tmp_path)
-    assert [(*span[:4], *(round(1e6 * x) for x in span[4:])) for span in found] == [
+    spans = activities.stages(tmp_path)
+    assert [(*span[:4], *(round(1e6 * x) for x in span[4:])) for span in spans] == [
         (0, 0, "forward", 0, 0, 20),
         (0, 1, "gather", 1, 5, 15),
         (1, 0, "forward", 0, 2, 22),
@@ -228,10 +228,10 @@ def test_a_step_of_sharded_training(tmp_path):
     ]
 
 
-def check_form(made, pushes):
+def check_form(trace, pushes):
     """The Trace Event Format, as Perfetto reads it, and every push of the metrics in it."""
-    assert made["displayTimeUnit"] == "ms"
-    events, start = made["traceEvents"], made["otherData"]["begin_seconds_since_1970"]
+    assert trace["displayTimeUnit"] == "ms"
+    events, start = trace["traceEvents"], trace["otherData"]["begin_seconds_since_1970"]
     names = {e["pid"]: e["args"]["name"] for e in events if e["ph"] == "M"}
     for event in events:
         assert event["ph"] in "MXi" and event["pid"] in names and event["tid"] == 0
@@ -285,8 +285,8 @@ def test_the_trace_of_a_real_run(real):
     done = tfrun_trace(real)
     assert done.returncode == 0, done.stderr
     pushes = support.pushes(real)
-    made = json.loads((real / "trace.json").read_text())
-    names, events = check_form(made, pushes)
+    trace = json.loads((real / "trace.json").read_text())
+    names, events = check_form(trace, pushes)
     # A coordinator writes what its workers do, and evaluates while they do it.
     lead = {"chief 0"} if (real / "chief-0.log").exists() else set()
     assert set(names.values()) == {"updates of w", "worker 0", "worker 1"} | lead
@@ -314,10 +314,10 @@ def test_the_form_and_the_window(tmp_path):
     flags = ["--json", "--output", str(where), "--from", "0.1", "--seconds", "0.05"]
     done = tfrun_trace(tmp_path, *flags)
     assert done.returncode == 0, done.stderr
-    made = json.loads(done.stdout)
-    assert (made["from"], made["seconds"]) == (pytest.approx(0.1), 0.05)
+    written = json.loads(done.stdout)
+    assert (written["from"], written["seconds"]) == (pytest.approx(0.1), 0.05)
     check_form(json.loads((where / "trace.json").read_text()), support.pushes(tmp_path))
-    assert pathlib.Path(made["picture"]).stat().st_size > 10000
+    assert pathlib.Path(written["picture"]).stat().st_size > 10000
     late = tfrun_trace(tmp_path, "--from", "100")
     assert late.returncode == 2 and "no task did anything in that time" in late.stderr
 

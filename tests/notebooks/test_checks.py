@@ -81,11 +81,11 @@ def mutants(text, number):
     tree = asked(ast.parse(text), number)
     seen = {ast.unparse(tree)}
 
-    def made(what):
-        found = ast.unparse(ast.fix_missing_locations(tree))
-        if found not in seen:
-            seen.add(found)
-            yield what, found
+    def new_code(what):
+        code = ast.unparse(ast.fix_missing_locations(tree))
+        if code not in seen:
+            seen.add(code)
+            yield what, code
 
     for function in [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]:
         raised = [node for node in ast.walk(function) if isinstance(node, ast.Raise)]
@@ -95,7 +95,7 @@ def mutants(text, number):
                 if not isinstance(value, list):
                     for other in shorter(value) if isinstance(value, ast.AST) else ():
                         setattr(parent, field, other)
-                        yield from made(f"{ast.unparse(value)} is {ast.unparse(other)}")
+                        yield from new_code(f"{ast.unparse(value)} is {ast.unparse(other)}")
                     setattr(parent, field, value)
                     continue
                 for i, node in enumerate(list(value)):
@@ -114,32 +114,32 @@ def mutants(text, number):
                     first_line = ast.unparse(node).partition("\n")[0]
                     for what, other in others.items():
                         value[i : i + 1] = other
-                        yield from made(f"{first_line} {what}")
+                        yield from new_code(f"{first_line} {what}")
                         value[i : i + len(other)] = [node]
 
 
 def given(folder, source, number):
     """Answers that were written by hand, in a folder beside this file: [(what, code)]."""
     path = HERE / folder / source.name
-    found = []
+    answers = []
     for cell in path.read_text().split("# %% ")[1:] if path.exists() else []:
         title, _, code = cell.partition("\n")
-        each, _, what = title.partition(": ")
-        if each == number:
-            found.append((what, code))
-    return found
+        exercise, _, what = title.partition(": ")
+        if exercise == number:
+            answers.append((what, code))
+    return answers
 
 
 def answers(source, number, begin, solution):
     """All answers to an exercise: [(what, whether it is right, code)]."""
     text = ast.unparse(asked(ast.parse(solution), number))
-    found = [["the solution", True, text]]
-    found.append(["no answer yet", None, ast.unparse(asked(ast.parse(begin), number))])
-    found += [["right: " + what, True, code] for what, code in given("right", source, number)]
-    found += [["wrong: " + what, False, code] for what, code in given("wrong", source, number)]
+    rows = [["the solution", True, text]]
+    rows.append(["no answer yet", None, ast.unparse(asked(ast.parse(begin), number))])
+    rows += [["right: " + what, True, code] for what, code in given("right", source, number)]
+    rows += [["wrong: " + what, False, code] for what, code in given("wrong", source, number)]
     if "def answer_" in text or "class answer_" in text:
-        found += [[what, False, code] for what, code in mutants(solution, number)]
-    return found
+        rows += [[what, False, code] for what, code in mutants(solution, number)]
+    return rows
 
 
 # Exercises of which an answer takes no time: those of the tier core.
@@ -217,16 +217,16 @@ def verdicts(tier):
 
 def misjudged(rows):
     """Yields the answers that a check takes for what they are not, or refuses without words."""
-    for name, number, what, right, found, said in rows:
+    for name, number, what, right, judged, output in rows:
         if right is False and what in REDUNDANT.get((name, number), {}):
             right = True
         words = f"^Exercise {number}: " + {True: "right", None: "no answer"}.get(
             right, "not yet: .{15}"
         )
-        if right is False and found == "late":  # an endless loop passes no check
+        if right is False and judged == "late":  # an endless loop passes no check
             continue
-        if found is not right or not re.search(words, said, re.M):
-            yield f"{name} {number}: {what!r}: {found}, {said.strip()[-200:]}"
+        if judged is not right or not re.search(words, output, re.M):
+            yield f"{name} {number}: {what!r}: {judged}, {output.strip()[-200:]}"
 
 
 @pytest.mark.parametrize(

@@ -56,12 +56,12 @@ def test_nothing_is_left_to_write():
 
 def result_files():
     """Returns (a run.sh, its results) of all examples that git knows, in whatever folder."""
-    found, scripts = [], examples.scripts()
+    files, scripts = [], examples.scripts()
     for path in examples.tracked("results*.json"):
         launcher = path.with_name(path.stem.replace("results", "run") + ".sh")
         if launcher.exists() and examples.script_of(launcher) in scripts:
-            found.append((launcher, path))
-    return found
+            files.append((launcher, path))
+    return files
 
 
 def test_results_are_of_the_example_that_shows_them():
@@ -109,11 +109,11 @@ def test_new_results_name_their_example(monkeypatch):
     monkeypatch.setattr(results, "facts", lambda directory, seconds: {})
     monkeypatch.setattr(results, "keep_pictures", lambda *_: None)
     launcher, other = (support.ROOT / name / "run.sh" for name in ("HogWild", "DynSGD"))
-    found = results.measure(launcher, 3, anyway=True)
-    readmes.check_provenance(found, launcher)
-    assert len(found["runs"]) == 3
+    measured = results.measure(launcher, 3, anyway=True)
+    readmes.check_provenance(measured, launcher)
+    assert len(measured["runs"]) == 3
     with pytest.raises(examples.ToolError, match="HogWild's results.json is shown on DynSGD's"):
-        readmes.check_provenance(found, other)
+        readmes.check_provenance(measured, other)
 
 
 def test_new_pictures_change_no_number(tmp_path, monkeypatch):
@@ -132,16 +132,16 @@ def test_foreign_and_outdated_results_are_found(tmp_path):
     folder = tmp_path / "HogWild"
     shutil.copytree(support.ROOT / "HogWild", folder)
     launcher, script = folder / "run.sh", folder / "hogwild.py"
-    found = json.loads((folder / "results.json").read_text())
-    assert found["example"] == "HogWild"
+    measured = json.loads((folder / "results.json").read_text())
+    assert measured["example"] == "HogWild"
     with pytest.raises(examples.ToolError, match="^HogWild's results.json is shown on .*'s page: "):
-        readmes.check_provenance(found, launcher)
+        readmes.check_provenance(measured, launcher)
     # As if it were measured here.
-    found |= {"example": examples.shown(folder), "digest": examples.example_digest(script)}
-    readmes.check_provenance(found, launcher)
+    measured |= {"example": examples.shown(folder), "digest": examples.example_digest(script)}
+    readmes.check_provenance(measured, launcher)
     script.write_text(script.read_text() + "    MORE = 1\n")
     with pytest.raises(examples.ToolError, match="outdated.*python lab/results.py"):
-        readmes.check_provenance(found, launcher)
+        readmes.check_provenance(measured, launcher)
 
 
 # A script of one line for each kind of code.
@@ -266,9 +266,9 @@ def test_links_lead_somewhere():
             # GitHub takes "../../actions" as its own page of the repository.
             if "://" not in target and not target.startswith("../../actions/"):
                 checked += 1
-                found = path.parent / target if target else path
-                assert found.exists(), f"{path}: {target}"
-                page = found / "README.md" if found.is_dir() else found
+                linked = path.parent / target if target else path
+                assert linked.exists(), f"{path}: {target}"
+                page = linked / "README.md" if linked.is_dir() else linked
                 if anchor and page.suffix == ".md":
                     assert anchor in anchors(page), f"{path}: {target}#{anchor}"
     assert checked >= 20
@@ -277,7 +277,7 @@ def test_links_lead_somewhere():
 def anchors(page):
     """The anchors of a page's headings, as GitHub makes them."""
     headings = re.findall(r"(?m)^#+ (.+)$", page.read_text())
-    return [re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in headings]
+    return [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]
 
 
 def test_diagrams_are_up_to_date():
@@ -324,7 +324,7 @@ def test_a_page_has_its_sections(name):
     page = (support.ROOT / name / "README.md").read_text()
     parts = re.split(r"(?m)^## (.+)\n", page)
     sections = dict(zip(parts[1::2], parts[2::2]))
-    assert [each for each in sections if each in readmes.SECTIONS] == list(readmes.SECTIONS)
+    assert [title for title in sections if title in readmes.SECTIONS] == list(readmes.SECTIONS)
     assert re.search(r"!\[[^\]]{20,}\]\(\S+\.svg\)", parts[0] + sections["The algorithm"])
     assert re.search(r"(?m)^\| ", sections["When to use it"])
     assert "docs/costs.md)" in sections["When to use it"]
@@ -355,8 +355,8 @@ def test_the_papers_of_the_pages():
 def test_planted_mistakes_are_counted_as_they_are_made():
     """Catches MISTAKES that a file makes in another way than the pages count, from its text."""
     for script in examples.scripts():
-        made = {fails: len(each) for fails, each in equations.of(script).MISTAKES.items()}
-        assert readmes.planted(equations.path_of(script)) == made, script
+        counts = {fails: len(named) for fails, named in equations.of(script).MISTAKES.items()}
+        assert readmes.planted(equations.path_of(script)) == counts, script
 
 
 def test_a_long_difference_is_not_shown():
@@ -375,11 +375,11 @@ def test_a_long_difference_is_not_shown():
 def test_samples_are_of_the_first_run():
     """Catches a sample output, or results, that another run has left."""
     for name in reading_order.examples():
-        found = readmes.read_json(support.ROOT / name / "results.json")
-        first, said = found["runs"][0], "\n".join(found["output"])
-        assert len(found["runs"]) >= 3, name
-        assert "test accuracy %.1f%%" % (100 * first["test_accuracy"]) in said, name
-        assert "update %d of %d " % (first["updates"], first["updates"]) in said, name
+        measured = readmes.read_json(support.ROOT / name / "results.json")
+        first, output = measured["runs"][0], "\n".join(measured["output"])
+        assert len(measured["runs"]) >= 3, name
+        assert "test accuracy %.1f%%" % (100 * first["test_accuracy"]) in output, name
+        assert "update %d of %d " % (first["updates"], first["updates"]) in output, name
 
 
 def test_facts_of_a_run(tmp_path):
@@ -460,11 +460,11 @@ def test_the_numbers_of_the_front_page():
     """Catches a sentence whose number is not generated, and one that is not of the results."""
     page = (support.ROOT / "README.md").read_text()
     assert all(re.search(words, page) for words in readmes.NUMBERS)
-    found = page.partition("\n## What was found\n")[2].partition("\n## ")[0]
+    section = page.partition("\n## What was found\n")[2].partition("\n## ")[0]
     measured = (support.ROOT / "Measurements" / "Scaling" / "table.txt").read_text()
     measured += (support.ROOT / "Measurements" / "Same-Staleness" / "table.txt").read_text()
     measured += (support.ROOT / "Measurements" / "Compare" / "table.txt").read_text()
-    numbers = re.findall(r"\d\.\d{2,}", found)
+    numbers = re.findall(r"\d\.\d{2,}", section)
     assert numbers and all(number in measured for number in numbers), numbers
 
 
@@ -507,19 +507,19 @@ def test_commands_exist():
                 if module := re.search(r"python -m ([\w.]+)", line):
                     path_of_module = f"{root}/{module[1].replace('.', '/')}/__main__.py"
                     line = line.replace(f"-m {module[1]}", path_of_module)
-                found = re.match(r"(?:[A-Z_]+=\S+ )*(?:bash|python) (\S+)(.*)", line)
+                match = re.match(r"(?:[A-Z_]+=\S+ )*(?:bash|python) (\S+)(.*)", line)
                 # Neither what a reader is to make, nor a program that stands in the line itself.
-                if not found or found[1].startswith(("My-Algorithm", "My-Model", "-c")):
+                if not match or match[1].startswith(("My-Algorithm", "My-Model", "-c")):
                     continue
                 checked += 1
-                launcher = folder / found[1]
+                launcher = folder / match[1]
                 assert launcher.is_file(), f"{path}: {line}"
                 script = (
                     examples.script_of(launcher)
                     if launcher.name.startswith("run") and launcher.parent.name != "tests"
                     else launcher
                 )
-                words = shlex.split(found[2], comments=True)
+                words = shlex.split(match[2], comments=True)
                 texts = [script.read_text(), '"--help"']
                 if re.search(r"from lab import .*\bdrivers\b", texts[0]):
                     texts.append((support.ROOT / "lab" / "drivers.py").read_text())

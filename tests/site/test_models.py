@@ -62,18 +62,18 @@ def traces():
 def rows(trace):
     """Returns a trace as rows in one order: gradients of a step have none of their own."""
     trace = trace if isinstance(trace, dict) else trace._asdict()
-    found = np.array([trace[name] for name in ("step", "worker", "version", "pull", "push")]).T
-    return found[np.lexsort((found[:, 3], found[:, 1], found[:, 0]))]
+    columns = np.array([trace[name] for name in ("step", "worker", "version", "pull", "push")]).T
+    return columns[np.lexsort((columns[:, 3], columns[:, 1], columns[:, 0]))]
 
 
 def check_traces(folder=STATIC):
     cases = list(traces())
-    found = call([js for _, js, _ in cases], folder)
-    for (law, js, python), trace in zip(cases, found):
+    actual = call([js for _, js, _ in cases], folder)
+    for (law, js, python), trace in zip(cases, actual):
         a, b = rows(trace), rows(python)
         assert a.shape == b.shape, (law, js[0])
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-9, err_msg=f"{law}, {js[0]}")
-    late = call([("staleness", [found[0]]), ("rate", [found[0]])], folder)
+    late = call([("staleness", [actual[0]]), ("rate", [actual[0]])], folder)
     counts = np.bincount(schemes.staleness(cases[0][2]))
     assert [count or 0 for count in late[0]] == counts.tolist()
     assert math.isclose(late[1], schemes.rate(cases[0][2]), rel_tol=1e-9)
@@ -84,13 +84,13 @@ def check_gossip(folder=STATIC):
     for exchange in (0.0, 0.05):
         python = schemes.gossip(times, exchange)
         # Which partner worker k drew for its i-th mini-batch; of those it did not reach, any.
-        partner, made = np.zeros(times.shape, int), np.zeros(6, int)
+        partner, exchanges = np.zeros(times.shape, int), np.zeros(6, int)
         for k, j in zip(python.worker, python.partner):
-            partner[made[k], k] = j
-            made[k] += 1
-        (found,) = call([("gossip", [times, 6, partner, exchange])], folder)
+            partner[exchanges[k], k] = j
+            exchanges[k] += 1
+        (actual,) = call([("gossip", [times, 6, partner, exchange])], folder)
         for name in python._fields:
-            np.testing.assert_allclose(found[name], getattr(python, name), 0, 1e-9, err_msg=name)
+            np.testing.assert_allclose(actual[name], getattr(python, name), 0, 1e-9, err_msg=name)
 
 
 def check_costs(folder=STATIC):
@@ -137,10 +137,10 @@ def check_laws(folder=STATIC):
     """Compares samples by their distribution, and closed forms with known ones."""
     shapes = (0.25, 0.5, 1, 2)
     calls = [("stepTimes", [{"n": 8, "updates": 2500, "cv": cv, "seed": 5}]) for cv in shapes]
-    for cv, found in zip(shapes, call(calls, folder)):
+    for cv, drawn in zip(shapes, call(calls, folder)):
         wanted = np.sort(laws.step_times("gamma", 8, 2500, seed=7, shape=cv), axis=None)
-        found = np.sort(found)
-        at = np.searchsorted(found, wanted, "right") / found.size
+        drawn = np.sort(drawn)
+        at = np.searchsorted(drawn, wanted, "right") / drawn.size
         apart = np.abs(at - np.arange(1, wanted.size + 1) / wanted.size).max()
         assert apart < 0.025, f"CV {cv}: Kolmogorov and Smirnov's distance is {apart}"
     harmonic = np.cumsum(1 / np.arange(1, 65))  # of exponential times
@@ -149,8 +149,8 @@ def check_laws(folder=STATIC):
     np.testing.assert_allclose(call(calls, folder), wanted, rtol=2e-3)
     c = {"n": 16, "cv": 0.5, "slow": 3, "ps": 0, "T": 8, "s": 4, "mean": 0.1, "seed": 3}
     names = ["ring", "async", "local", "alocal", "gossip"]
-    found = call([(what, [name, c]) for name in names for what in ("made", "law")], folder)
-    for name, trace, law in zip(names, found[::2], found[1::2]):
+    drawn = call([(what, [name, c]) for name in names for what in ("made", "law")], folder)
+    for name, trace, law in zip(names, drawn[::2], drawn[1::2]):
         assert abs(trace["rate"] / law - 1) < 0.04, (name, trace["rate"], law)
     c |= {"slow": 1, "rate": 0.1, "n": 3}  # without messages the race computes one of these only
     ring, together = call([("compete", [name, c]) for name in ("ring", "sync")], folder)
@@ -171,8 +171,8 @@ def check_laws(folder=STATIC):
             ("synchronous", [n - 1]),
         ]
         for trace, (name, more) in zip(python, names):
-            (found,) = call([(name, [own[0], n, *more])], folder)
-            rate, late = call([("rate", [found]), ("staleness", [found])], folder)
+            (drawn,) = call([(name, [own[0], n, *more])], folder)
+            rate, late = call([("rate", [drawn]), ("staleness", [drawn])], folder)
             late = np.average(np.arange(len(late)), weights=[x or 0 for x in late])
             assert abs(rate / schemes.rate(trace) - 1) < 0.05, (n, name)
             assert abs(late - schemes.staleness(trace).mean()) < 0.03 * n, (n, name)
@@ -234,18 +234,18 @@ def check_learning(folder=STATIC):
         "gossip": pairs(gossip),
     }
     js = {"backup": ("synchronous", [times, n, n - 1]), "ring": ("synchronous", [times, n])}
-    made = np.zeros(n, int)
+    exchanges = np.zeros(n, int)
     partner = np.zeros(times.shape, int)
     for k, j in zip(gossip.worker, gossip.partner):
-        partner[made[k], k] = j
-        made[k] += 1
+        partner[exchanges[k], k] = j
+        exchanges[k] += 1
     js["gossip"] = ("gossip", [times, n, partner])
     c = {"n": n, "mean": 0.1, "T": 4, "noise": 0, "seed": 1}
     for name, (moved, W) in cases.items():
         (trace,) = call([js.get(name, ("asynchronous", [times, n]))], folder)
-        (found,) = call([("follow", [name, trace, c, lr])], folder)
-        assert len(found["seconds"]) > 10, name
-        for time, value in zip(found["seconds"][1:], found["losses"][1:]):
+        (actual,) = call([("follow", [name, trace, c, lr])], folder)
+        assert len(actual["seconds"]) > 10, name
+        for time, value in zip(actual["seconds"][1:], actual["losses"][1:]):
             at = np.searchsorted(moved, time + 1e-12, "right")
             assert math.isclose(value, loss(W[at]), rel_tol=1e-9), (name, time)
 
@@ -258,7 +258,7 @@ def of_course(name, *wanted):
     kept += [n for n in assigned if getattr(n.targets[0], "id", "") in wanted]
     names = {"np": np}
     exec(compile(ast.Module(kept, []), name, "exec"), names)
-    return [names[each] for each in wanted]
+    return [names[passes] for passes in wanted]
 
 
 def check_schedule(folder=STATIC):
@@ -268,41 +268,44 @@ def check_schedule(folder=STATIC):
     gpipe, one, simulate = of_course("Basics-Tutorial/Data-and-Model-Parallelism.py", *names)
     for K, M in ((2, 3), (4, 12), (8, 5)):
         for js, order in (("gpipe", gpipe), ("1f1b", one)):
-            found = call(
+            results = call(
                 [("run", [js, K, M])] + [(f"SCHEDULES.{js}", [k, K, M]) for k in range(K)], folder
             )
             idle, stored = simulate(order, K, M)
-            assert math.isclose(found[0]["idle"], idle, abs_tol=1e-9)
-            assert found[0]["stored"][0] == stored and found[0]["done"]
+            assert math.isclose(results[0]["idle"], idle, abs_tol=1e-9)
+            assert results[0]["stored"][0] == stored and results[0]["done"]
             for k in range(K):
-                assert [tuple(each[:2]) for each in found[k + 1]] == order(k, K, M), (js, k)
+                assert [tuple(result[:2]) for result in results[k + 1]] == order(k, K, M), (js, k)
     (place_order,) = of_course("Model-Parallelism/model_parallelism.py", "schedule")
     kinds = [(js, k) for js in ("gpipe", "1f1b") for k in range(3)]
-    found = call([(f"SCHEDULES.{js}", [k, 3, 6]) for js, k in kinds], folder)
-    for (js, k), order in zip(kinds, found):
+    results = call([(f"SCHEDULES.{js}", [k, 3, 6]) for js, k in kinds], folder)
+    for (js, k), order in zip(kinds, results):
         passes = [(what[0].upper(), m) for place, what, m in place_order(js, 3, 6) if place == k]
-        assert [tuple(each[:2]) for each in order] == passes, (js, k)
+        assert [tuple(result[:2]) for result in order] == passes, (js, k)
     cases = [(2, 4, 2), (4, 8, 2), (4, 12, 3), (8, 16, 4)]
-    found = call([("run", ["interleaved", *case]) for case in cases], folder)
-    for (K, M, v), each in zip(cases, found):
-        assert each["done"] and math.isclose(each["idle"], (K - 1) / (v * M + K - 1))
-        assert math.isclose(each["stored"][0], K * (1 + (K - 1) / (K * v)))  # Korthikanti 2022
+    results = call([("run", ["interleaved", *case]) for case in cases], folder)
+    for (K, M, v), result in zip(cases, results):
+        assert result["done"] and math.isclose(result["idle"], (K - 1) / (v * M + K - 1))
+        assert math.isclose(result["stored"][0], K * (1 + (K - 1) / (K * v)))  # Korthikanti 2022
     calls = [("plan", [plan(zero=zero)]) for zero in range(4)]
     for kept in ("all", "no scores", "inputs"):
         calls.append(("plan", [plan(kept=kept)]))
-    found = call(calls, folder)
+    results = call(calls, folder)
     P, model = 12 * 32 * 4096**2, {"L": 32, "h": 4096, "a": 32}
-    for stage, each in enumerate(found[:4]):  # 16, 4 + 12/n, 2 + 14/n and 16/n bytes a parameter
+    # 16, 4 + 12/n, 2 + 14/n and 16/n bytes a parameter.
+    for stage, result in enumerate(results[:4]):
         bytes_ = (16, 4 + 12 / 8, 2 + 14 / 8, 16 / 8)[stage]
-        states = sum(each["parts"][name] for name in ("w", "g", "optimizer"))
+        states = sum(result["parts"][name] for name in ("w", "g", "optimizer"))
         assert math.isclose(states, bytes_ * P)
-        assert math.isclose(each["parts"]["gathered"], 4 * P / 32 if stage == 3 else 0)
-    for kept, each in zip(("all", "no scores", "inputs"), found[4:]):
+        assert math.isclose(result["parts"]["gathered"], 4 * P / 32 if stage == 3 else 0)
+    for kept, result in zip(("all", "no scores", "inputs"), results[4:]):
         wanted = activations(kept, **model) * 1e9
-        assert math.isclose(each["parts"]["activations"], wanted), kept
+        assert math.isclose(result["parts"]["activations"], wanted), kept
     # Megatron-LM: 10 of a block's 34 bytes are in each of t workers, unless tokens are divided.
     calls = [("plan", [plan(tp=8, kept="no scores", divided=divided)]) for divided in ("no", "yes")]
-    some, all_ = (each["parts"]["activations"] / (32 * 8192 * 4096) for each in call(calls, folder))
+    some, all_ = (
+        result["parts"]["activations"] / (32 * 8192 * 4096) for result in call(calls, folder)
+    )
     assert (some, all_) == (13, 4.25)
 
 
@@ -360,7 +363,7 @@ def test_mistakes_are_found(name, old, new, check, tmp_path):
 
 def test_puzzles():
     """Catches a puzzle whose answer fails, that is solved at the start, or that names no answer."""
-    found = """
+    program = """
     const { PUZZLES, plan } = require(process.argv[1]), said = [];
     for (const { start, asks, answer } of Object.values(PUZZLES)) {
       const all = (c, p) => !p.wrong && asks.every(([, holds]) => holds(c, p));
@@ -370,6 +373,6 @@ def test_puzzles():
       said.push([holds(start), holds(given), without]);
     }
     console.log(JSON.stringify(said));"""
-    command = ["node", "-e", found, STATIC / "schedule.js"]
-    said = json.loads(subprocess.check_output(command, text=True, timeout=60))
-    assert said == [[False, True, []]] * 3  # each part of an answer is needed
+    command = ["node", "-e", program, STATIC / "schedule.js"]
+    answers = json.loads(subprocess.check_output(command, text=True, timeout=60))
+    assert answers == [[False, True, []]] * 3  # each part of an answer is needed
