@@ -3,6 +3,8 @@
 import json
 import os
 import pathlib
+import socket
+import threading
 import time
 import types
 
@@ -12,7 +14,7 @@ import psutil
 import pytest
 from tfrun.commands import common, job, logs, monitor, status, trace
 from tfrun.commands import curves as curves_command
-from tfrun.launch import cluster, resources, supervisor
+from tfrun.launch import cluster, grid, resources, supervisor
 from tfrun.launch.task import Task
 from tfrun.pictures import curves
 from tfrun.runs import activities, events, progress, registry
@@ -685,6 +687,140 @@ def test_tasks_on_hosts(monkeypatch, tmp_path):
         each.log.close()
 
 
+def test_ports_that_nobody_else_gets():
+    """Catches a port of one kind of address alone, two tasks with one port, and a port let go."""
+    ports, held = cluster.hold_ports(2)
+    try:
+        assert len({*ports}) == len(held) == 2 and all(port > 1023 for port in ports)
+        families = {socket.AF_INET: "127.0.0.1"}
+        if socket.has_dualstack_ipv6():
+            families[socket.AF_INET6] = "::1"
+        for family, address in families.items():
+            with socket.socket(family) as thief, pytest.raises(OSError, match="in use"):
+                thief.bind((address, ports[0]))
+            with socket.socket(family) as server:  # as TensorFlow does it
+                server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+                server.bind((address, ports[0]))
+    finally:
+        for each in held:
+            each.close()
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", ports[1]))
+        free = cluster.free_ports(50)
+        assert len({*free}) == 50 and ports[1] not in free
+    assert all(20000 <= port < 30000 for port in free), "Linux takes others for connections"
+
+
+def test_a_loopback_that_is_up_or_down(monkeypatch):
+    """Catches a check that always fails, and one that cannot."""
+    cluster.check_loopback()
+    monkeypatch.setattr(socket.socket, "connect", lambda *_: open("/none"))
+    with pytest.raises(OSError, match="the loopback of this machine is down, .*No such file"):
+        cluster.check_loopback()
+
+
+@pytest.mark.parametrize(
+    "visible, listed, due",
+    [
+        ("2,GPU-7", 4, ["2", "GPU-7"]),
+        ("-1", 4, []),
+        ("", 4, []),
+        (None, 2, ["0", "1"]),
+        (None, 0, []),
+    ],
+)
+def test_the_gpus_of_a_machine(visible, listed, due, monkeypatch, tmp_path):
+    """Catches: GPUs that another has, a line that is no GPU, and a machine without nvidia-smi."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    lines = [f"GPU {i}: A (UUID: {i})\n  MIG 1g.5gb Device 0:" for i in range(listed)]
+    program = tmp_path / "nvidia-smi"
+    if listed:
+        program.write_text("#!/bin/sh\n[ $1 = -L ] && cat <<'END'\n" + "\n".join(lines) + "\nEND\n")
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert cluster.gpus() == due
+
+
+def test_a_program_that_does_not_answer(monkeypatch):
+    """Catches a monitor that waits for nvidia-smi for ever."""
+    seen = []
+
+    def run(*_, timeout, **__):
+        seen.append(timeout)
+        raise cluster.subprocess.TimeoutExpired("nvidia-smi", timeout)
+
+    monkeypatch.setattr(cluster.subprocess, "run", run)
+    assert cluster.nvidia_smi("-L", seconds=5) == cluster.nvidia_smi("-L") == []
+    assert seen[0] == 5 < seen[1] <= 60
+
+
+def test_what_a_role_gets_from_a_flag():
+    """Catches: another role's amount, a unit of 1,000, an environment of all for that of one."""
+    memory = resources.per_role(resources.size)
+    assert memory("ps=1M,worker=1.5G") == {"ps": 2**20, "worker": 3 * 2**29}
+    assert [resources.size(f"2{unit}") for unit in ("M", "G", "T", "GB", "GiB")] == [
+        2**21,
+        2**31,
+        2**41,
+        2**31,
+        2**31,
+    ]
+    assert resources.size("4096K") == 2**22 and resources.size("1048576") == 2**20
+    assert resources.per_role(resources.whole)("chief=9999") == {"chief": 9999}
+    variable = resources.environment_variable
+    assert variable("A=b=c") == (None, "A", "b=c")
+    assert variable("ps:_1=a\nb") == ("ps", "_1", "a\nb")
+    for wrong, words in {
+        "ps": "'ps' is not like worker=2G; the roles are ps, chief, worker, evaluator",
+        "boss=1G": "'boss=1G' is not like worker=2G; the roles are ps, chief, worker, evaluator",
+        "ps=1G,ps=2G": "ps is named twice",
+        "ps=0G": "must be a size such as 512M or 2G, is '0G'",
+        "ps=1023K": "must be 1M or more, is '1023K'",
+    }.items():
+        with pytest.raises(resources.argparse.ArgumentTypeError) as raised:
+            memory(wrong)
+        assert str(raised.value) == words
+    for wrong in "worker=0", "worker=10000", "worker=1.5":
+        with pytest.raises(resources.argparse.ArgumentTypeError, match="a whole number above 0"):
+            resources.per_role(resources.whole)(wrong)
+    with pytest.raises(resources.argparse.ArgumentTypeError, match="'ps' is not like worker=1;"):
+        resources.per_role(resources.whole)("ps")
+
+
+def test_a_machine_that_has_too_little(monkeypatch):
+    """Catches a run that has as much as there is and is refused, and one that has one more."""
+    monkeypatch.setattr(cluster, "core_numbers", lambda: [*range(6)])
+    monkeypatch.setattr(cluster, "gpus", lambda: ["a"])
+    memory = types.SimpleNamespace(total=8 << 30)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
+    jobs = {"ps": 1, "worker": 2}
+    assert resources.shares(jobs, {"worker": 3}, {"ps": 1}, {"worker": 4 << 30})
+    for wanted, words in {
+        "cores": ({"worker": 3, "ps": 1}, {}, {}),
+        "GPUs": ({}, {"worker": 1}, {}),
+        "memory": ({}, {}, {"worker": 5 << 30}),
+    }.items():
+        due = {
+            "cores": "7 cores (2 worker x 3, 1 ps x 1), and this machine has 6",
+            "GPUs": "2 GPUs (2 worker x 1), and this machine has 1",
+            "memory": "10 GiB of memory (2 worker x 5 GiB), and this machine has 8 GiB",
+        }[wanted]
+        with pytest.raises(ValueError) as raised:
+            resources.shares(jobs, *words)
+        assert str(raised.value) == f"the run asks for {due}"
+    with pytest.raises(ValueError) as raised:
+        resources.shares({"ps": 1}, {}, {"ps": 1}, {}, runs=2)
+    due = "1 GPU (1 ps x 1), and this machine has 0 for each of 2 runs at once: lower parallel"
+    assert str(raised.value) == f"the run asks for {due}"
+    with pytest.raises(ValueError, match="--gpus names chief, and this run has none"):
+        resources.shares(jobs, {}, {"chief": 1}, {})
+    monkeypatch.setattr(cluster, "core_numbers", lambda: None)
+    with pytest.raises(ValueError, match="--cpus needs Linux"):
+        resources.shares(jobs, {"ps": 1}, {}, {})
+
+
 # grids -------------------------------------------------------------------------------------------
 
 
@@ -706,9 +842,9 @@ def test_the_exit_code_and_the_slots_of_a_grid(monkeypatch, tmp_path, capsys):
         return types.SimpleNamespace(stdout=[b"line\n"], wait=lambda: codes[name])
 
     monkeypatch.setattr(job, "start_process", start)
-    grid = {"grid": {"a": [1, 2], "b": ["x", "y"]}, "arguments": {"c": True, "d": False, "a": 9}}
-    grid |= {"roles": {}, "environment": {}, "script": "train.py"}
-    assert job.run_grid(grid, 1, tmp_path) == 137
+    points = {"grid": {"a": [1, 2], "b": ["x", "y"]}, "arguments": {"c": True, "d": False, "a": 9}}
+    points |= {"roles": {}, "environment": {}, "script": "train.py"}
+    assert job.run_grid(points, 1, tmp_path) == 137
     assert [*seen] == [*codes]
     assert seen["a=2,b=x"] == (
         ["--", "train.py", "--c", "--a", "2", "--b", "x"],
@@ -725,7 +861,7 @@ def test_the_exit_code_and_the_slots_of_a_grid(monkeypatch, tmp_path, capsys):
     assert lines[4] == ["2", "y", "test", "accuracy", "40.0%", "7", "2.5", "done"]
     slots = []
     monkeypatch.setattr(job.grids, "run", lambda points, dealt, *_: slots.extend(dealt))
-    job.run_grid(grid, 2, tmp_path)
+    job.run_grid(points, 2, tmp_path)
     assert slots == [([0, 4, 6], ["g", "i"]), ([1, 5], ["h"])]
 
 
@@ -740,6 +876,75 @@ def test_runs_at_once_have_enough(monkeypatch):
         resources.shares(*needs, runs=3)
     with pytest.raises(ValueError, match=r"asks for 2 GPUs .* has 1 for each of 2 runs at once"):
         resources.shares({"worker": 2}, {}, {"worker": 1}, {}, runs=2)
+
+
+def test_the_points_of_a_grid():
+    """Catches: a combination that is missing, two runs in one folder, and two that are the same."""
+    points = grid.product({"a": [1, 2], "b": [True, "x/y"]})
+    assert points == [
+        {"a": 1, "b": True},
+        {"a": 1, "b": "x/y"},
+        {"a": 2, "b": True},
+        {"a": 2, "b": "x/y"},
+    ]
+    assert grid.product({}) == [{}]
+    assert [*grid.named(points)] == ["a=1,b=true", "a=1,b=x_y", "a=2,b=true", "a=2,b=x_y"]
+    alike = [{"a": "x/y"}, {"a": "x y"}, {"a": "x:y"}, {"a": "z" * 200}, {"a": "z" * 201}]
+    names = [*grid.named(alike)]
+    assert names[:3] == ["a=x_y", "a=x_y+", "a=x_y++"]
+    assert [len(name) for name in names[3:]] == [120, 121] and names[3] == "a=" + "z" * 118
+    assert [*grid.named(alike).values()] == alike
+    for values, due in [
+        ([0.1, "a", "0.10"], ("0.1", "0.10")),
+        ([True, 1, "true"], None),
+        ([1, 2, "1"], ("1", "1")),
+        (["a", "b", "a"], ("a", "a")),
+        ([True, False, True], ("true", "true")),
+        ([], None),
+    ]:
+        assert grid.equal(values) == due
+
+
+@pytest.mark.parametrize(
+    "gpus, n, due",
+    [
+        ("", 2, [[], []]),
+        ("abc", 2, [["a", "c"], ["b"]]),
+        ("ab", 5, [["a"], ["b"], ["a"], ["b"], ["a"]]),
+    ],
+)
+def test_the_gpus_of_runs_at_once(gpus, n, due):
+    """Catches a GPU that two runs have while another is free."""
+    assert grid.deal([*gpus], n) == due
+
+
+def test_the_slots_of_runs_at_once():
+    """Catches two runs in one slot, and runs one after another."""
+    both, seen = threading.Barrier(2), []
+
+    def run_one(name, slot):
+        seen.append((name, slot))
+        both.wait(20)  # the other one runs meanwhile
+
+    grid.run("abcd", ["first", "second"], run_one, None)
+    assert sorted(name for name, _ in seen) == [*"abcd"]
+    for two in seen[:2], seen[2:]:
+        assert sorted(slot for _, slot in two) == ["first", "second"]
+
+
+def test_a_grid_in_which_a_run_ends_all():
+    """Catches runs that begin after that, and one that goes on until its own end."""
+    begun, stop = [], threading.Event()
+
+    def run_one(name, _):
+        begun.append(name)
+        if name == "a":
+            raise ZeroDivisionError
+        assert stop.wait(20)
+
+    with pytest.raises(ZeroDivisionError):
+        grid.run("abcd", [1, 2], run_one, stop.set)
+    assert "a" in begun and "d" not in begun
 
 
 # restarts ----------------------------------------------------------------------------------------

@@ -40,4 +40,5 @@ def run(command: list[str], **variables: str) -> int:
         return task.shell_code(process.wait())
     except KeyboardInterrupt:
         process.kill()
+        process.wait()
         return 128 + signal.SIGINT
