@@ -301,7 +301,8 @@ def main():
     flags, cases = parser.only(all_cases(), QUICK)
 
     def measure_all(console, directory):
-        drivers.leave_digests([script_of(name).parent.name for _, name, *_ in cases], directory)
+        folders = [script_of(name).parent.relative_to(examples.ROOT) for _, name, *_ in cases]
+        drivers.leave_digests([folder.as_posix() for folder in folders], directory)
 
         def run(case, repeat):
             return measure(case, repeat, flags.batches)

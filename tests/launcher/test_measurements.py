@@ -133,6 +133,288 @@ def test_a_peer_is_compared_in_its_fastest_form():
         assert max(medians, key=medians.get) == compared[0], name
 
 
+# What main() asks for, and what the table then says -----------------------------------------------
+
+
+def asked(module, *words):
+    """Runs main() of a script with these flags; returns what it gives to drivers.report."""
+    given = []
+    module.drivers.report = lambda *arguments: given.append(arguments)
+    with mock.patch.object(sys, "argv", ["a script", *words]):
+        module.main()
+    return given[0]
+
+
+def in_table(name, words):
+    """Returns whether the committed table of a measurement says this, however it wraps lines."""
+    text = (MEASUREMENTS / name / "table.txt").read_text()
+    return f" {words}" in " ".join(text.split())
+
+
+def committed(name):
+    """Returns the committed results of a measurement."""
+    return json.loads((MEASUREMENTS / name / "results.json").read_text())
+
+
+SHARED_FLAGS = {"only": "", "redraw": None, "anyway": False}
+STALENESS_FLAGS = {"updates": 1000, "pushes": 400, "rate": 0.1, "move": 0.125, "every": 20}
+FEW_OF_SLOW_NETWORK = [
+    f"69 KB, {rate} Mbit/s: {name}"
+    for rate in (10, 100, 1000)
+    for name in ("HogWild", "Synchronous-SGD", "Ring-AllReduce", "Collective-AllReduce")
+]
+SITTINGS = {  # a measurement: (its flags, the cases without --full, what else measure() gets)
+    "Compression": (
+        {"updates": 2000},
+        [
+            f"{name}: Further-Algorithms/Compressed-AllReduce"
+            for name in ("PowerSGD, rank 1", "sign")
+        ]
+        + ["sign, without e: Further-Algorithms/Compressed-AllReduce"],
+        lambda flags: [flags],
+    ),
+    "Scaling": (
+        {"batches": 1000},
+        ["1 worker, constant: HogWild"]
+        + [f"{n} workers, exponential: HogWild" for n in (2, 8)]
+        + [f"{n} workers, exponential: Synchronous-SGD" for n in (2, 8)]
+        + ["8 workers, exponential: Synchronous-SGD, a backup"],
+        lambda flags: [flags.batches],
+    ),
+    "Slow-Network": ({}, FEW_OF_SLOW_NETWORK, lambda flags: []),
+    "Staleness": (
+        STALENESS_FLAGS,
+        [f"at most {n} ahead: Further-Algorithms/Bounded-Staleness" for n in (1, 5)]
+        + ["no bound: HogWild"]
+        + [f"N = {n}: Further-Algorithms/Async-Local-SGD" for n in (1, 8)],
+        lambda flags: [flags],
+    ),
+}
+
+
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("name", SITTINGS)
+def test_a_sitting_measures_what_its_table_says(name, full, tmp_path):
+    """With --full these are the cases of the committed results, and the last line fits the flags.
+
+    Catches: another default, a case that is left out, a flag that changes nothing, and the name of
+    an example that is not there, with which --full ended at once.
+    """
+    own, few, more = SITTINGS[name]
+    module, digests = load(name), []
+    if name == "Slow-Network":
+        module.hosts = types.SimpleNamespace(
+            enter=lambda: None, make=lambda n: n, Unavailable=OSError
+        )
+    _, flags, _, measure_all, *last = asked(module, *["--full"] * full)
+    assert last == [module.table_of, module.draw]
+    assert vars(flags) == {**own, **SHARED_FLAGS, "full": full, "repeats": 3}
+    module.drivers.leave_digests = lambda *arguments: digests.append(arguments)
+    module.drivers.sitting = lambda *arguments: arguments
+    module.measure = lambda *arguments: list(arguments)
+    *given, cases, run, words = measure_all("a console", tmp_path)
+    assert given == ["a console", tmp_path, flags]
+    names = [case[0] for case in cases]
+    assert sorted(names) == sorted(committed(name) if full else few)
+    assert names == [case for case in committed(name) if case in names]
+    hosts = [6] if name == "Slow-Network" else []
+    assert run(cases[1], 5) == [*hosts, cases[1], 5, *more(flags)]
+    if full:
+        assert in_table(name, f"{words}; median (range) of 3; 2")
+        ((examples_of, folder),) = digests
+        due = json.loads((MEASUREMENTS / name / "results_digests.json").read_text())
+        assert folder == tmp_path and all(examples.main_script(of).exists() for of in examples_of)
+        # The optimizer was measured before its digest was noted.
+        later = {"From-TensorFlow-1/Synchronous-SGD-Optimizer"} if name == "Scaling" else set()
+        assert set(examples_of) == {*due, *later}
+
+
+def turned(module, name, *words):
+    """Returns (flags, cases, repeats, what measures one, the rest) that a script gives to by_turns.
+
+    Its last line is compared with the committed table.
+    """
+    given = []
+
+    def by_turns(console, cases, repeats, measure, *rest):
+        assert console == "a console"
+        given.extend([list(cases), repeats, measure, rest])
+        return {case[0]: [[case[0], repeat] for repeat in range(repeats)] for case in cases}
+
+    _, flags, _, measure_all, *last = asked(module, *words)
+    assert last == [module.table_of, module.draw]
+    module.drivers.by_turns, module.drivers.setting = by_turns, lambda *versions: "2"
+    results, text = measure_all("a console", pathlib.Path("a folder"))
+    if not words:
+        assert in_table(name, text)
+    return [flags, *given, results]
+
+
+def test_what_packing_asks_for():
+    """Catches another default, a run without its flags, and sizes of packs of other cases."""
+    module, commands = load("Packing"), []
+    flags, cases, repeats, one, _, results = turned(module, "Packing")
+    due = {"steps": 200, "repeats": 5, "batch_size": 64}
+    assert (vars(flags), repeats) == ({**SHARED_FLAGS, **due}, 5)
+    assert list(results) == list(committed("Packing"))
+
+    def run(command, directory):
+        commands.append(list(map(str, command)))
+        commands[-1][4] = pathlib.Path(commands[-1][4]).read_text()
+        directory.mkdir()
+        (directory / "result.json").write_text('{"examples_per_second": 640, "workers": 2}')
+
+    module.drivers.run = run
+    assert [one(case, 0) for case in cases] == [200] * 5
+    texts = [command.pop(4) for command in commands]
+    sizes = {"each tensor alone": "1", "packs of 4 MB": "4194304", "all in one": "0"}
+    for case, text, command in zip(cases, texts, commands):
+        name, when = case[0].split(", ")
+        due = f"tfrun --workers 2 -- --steps 200 --batch-size 64 --bytes-per-pack {sizes[name]}"
+        assert command == due.split()
+        # All in one is the last of its kind: with one pack it makes no difference.
+        waits = when.startswith("after") and name != "all in one"
+        assert ("tf.control_dependencies(g)" in text) == waits
+        assert 'keras.layers.Dense(1024, "relu") for _ in range(3)' in text
+    colours = []
+    module.drivers.bars = lambda *given: colours.append(given[3])
+    module.draw(dict.fromkeys((case[0] for case in cases), [40]), None, None)
+    a, b, c, d, e = colours[0].values()
+    assert a == b != c == d != e != a
+
+
+def test_what_a_pipeline_is_asked_for():
+    """Its cases are those of the committed table; shown are the updates that the page shows.
+
+    Catches: another default, cases of too few micro-batches, a machine with one core, and updates
+    of one repeat.
+    """
+    module = load("Pipeline")
+    module.os = types.SimpleNamespace(sched_getaffinity=lambda _: [0, 1])
+    module.summary = lambda case, updates: ([*case, updates], updates)
+    module.pack, rows = list, committed("Pipeline")
+    flags, cases, repeats, one, _, results = turned(module, "Pipeline")
+    due = {"micro_batches": [1, 2, 4, 8, 16], "updates": 20, "repeats": 3, "threads": 2}
+    assert (vars(flags), repeats) == ({**due, "redraw": None, "anyway": False}, 3)
+    assert [list(case) for case in cases] == [row[:5] for row in rows["table"]]
+    runs = [[part for n in range(3) for part in (case.name, n)] for case in cases]
+    assert results["table"] == [[*case, of] for case, of in zip(cases, runs)]
+    assert [list(each["case"]) for each in results["updates"]] == [
+        each["case"] for each in rows["updates"]
+    ]
+    assert [each["ops"] for each in results["updates"]] == [
+        runs[cases.index(each["case"])] for each in results["updates"]
+    ]
+    module.measure = lambda *arguments: arguments
+    assert one(cases[2], 1) == (cases[2], 20, 2)
+    *_, results = turned(module, "", "--micro-batches", "2,16")
+    assert [each["case"][1:4] for each in results["updates"]] == [
+        (schedule, K, 16) for K in (4, 2) for schedule in ("gpipe", "1f1b")
+    ]
+    module.os.sched_getaffinity = lambda _: [0]
+    with pytest.raises(SystemExit, match="two cores"):
+        turned(module, "", "--updates", "1")
+    assert [module.numbers(text) for text in ("64", "1,32")] == [[64], [1, 32]]
+    for text in ("0", "3", "128", "1,-1", "1,24"):
+        with pytest.raises(Exception, match="must divide 64"):
+            module.numbers(text)
+
+
+def test_the_runs_of_a_pipeline(tmp_path):
+    """Catches: updates of the warm-up, another number of tasks, and threads of late layers."""
+    module, runs = load("Pipeline"), []
+
+    def run(command, directory, **env):
+        words = list(map(str, command))
+        script = pathlib.Path(words[6])
+        assert (script.parent / "late.py").exists()
+        runs.append((" ".join(words[:6] + words[7:]), script.read_text(), env))
+        directory.mkdir()
+
+    module.drivers.run = run
+    for case in (module.Case("", "1f1b", 2, 8, False), module.Case("", "gpipe", 4, 16, True)):
+        assert module.measure(case, 20, 3) == []
+    common = "--steps 50 --timeline-steps 2 "
+    wide, late = runs
+    assert wide[0] == "tfrun --workers 2 --timeout 300 -- " + common + (
+        "--batch-size 1024 --micro-batches 8 --schedule 1f1b"
+    )
+    assert late[0] == "tfrun --workers 1 --timeout 300 -- " + common + (
+        "--devices 4 --batch-size 64 --micro-batches 16 --schedule gpipe"
+    )
+    ones = {"TF_NUM_INTRAOP_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    assert wide[2] == {**ones, "TF_NUM_INTEROP_THREADS": "3"}
+    assert late[2] == {**ones, "TF_NUM_INTEROP_THREADS": "7"}
+    assert "sched_setaffinity" in wide[1] and "late.Late" not in wide[1]
+    assert "sched_setaffinity" not in late[1] and late[1].count("late.Late(") == 4
+
+
+def test_what_ring_bandwidth_asks_for():
+    """Catches: another default, sizes or cases than those of the page, and a ring that goes on."""
+    module, rings, ended = load("Ring-Bandwidth"), [], []
+
+    def start(script, n, *more):
+        rings.append((script, n, *more))
+        return types.SimpleNamespace(cost=lambda size: (n, more, size), end=lambda: ended.append(n))
+
+    module.start = start
+    script = types.SimpleNamespace(tf=types.SimpleNamespace(__version__="2"))
+    module.examples.load = lambda path: script
+    with mock.patch.dict("os.environ"):
+        flags, cases, repeats, one, _, results = turned(module, "", "--repeats", "9")
+    assert list(results) == list(committed("Ring-Bandwidth"))
+    tensorflow = (None, 2, module.of_tensorflow, "spawn")
+    assert rings == [(script, 1), (script, 2), (script, 3), (script, 4), tensorflow]
+    assert ended == [1, 2, 3, 4, 2]
+    assert [one(case, 0) for case in cases[:5]] == [
+        *((n, (), 1000) for n in (1, 2, 3, 4)),
+        (2, tensorflow[2:], 1000),
+    ]
+    due = {"megabytes": [0.001, 0.01, 0.069, 1, 8.7, 100], "workers": [2, 3, 4], "repeats": 9}
+    assert (vars(flags), repeats) == ({**due, "redraw": None, "anyway": False}, 9)
+    assert asked(module)[1].repeats == 15
+    asked(module, "--megabytes", "0.000004", "--workers", "2")
+    for wrong in (["--workers", "2", "1"], ["--megabytes", "1", "0.0000039"]):
+        with pytest.raises(SystemExit), contextlib.redirect_stderr(io.StringIO()) as error:
+            asked(module, *wrong)
+        assert "--workers must be at least 2, --megabytes" in error.getvalue()
+
+
+@pytest.mark.parametrize("torch", [True, False])
+def test_what_benchmarks_ask_for(torch, tmp_path):
+    """Catches: another default, a program that is left out, and rates of another model."""
+    module = load("Benchmarks")
+    with mock.patch("importlib.util.find_spec", lambda name: torch):
+        flags, cases, rounds, one, (kept,), results = turned(module, "Benchmarks")
+    del results["HogWild (10)"]["digits"][3:]
+    due = committed("Benchmarks")
+    if not torch:
+        due = {name: of for name, of in due.items() if "PyTorch" not in name and name != "DDP"}
+    assert {name: list(of) for name, of in results.items()} == {
+        name: list(of) for name, of in due.items()
+    }
+    for name, of in results.items():
+        assert all(of[model][0] == [f"{name}; {model}", 0] for model in of)
+    due = {"rounds": 5, "quick": False, "forms": False, "gpu": False}
+    assert (vars(flags), rounds) == ({**SHARED_FLAGS, **due}, 5)
+    module.measure = lambda *arguments: arguments
+    name = "Synchronous-SGD (10 steps a call)"
+    case = next(case for case in cases if case[0] == f"{name}; wide")
+    threads = {"TF_NUM_INTRAOP_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    assert one(case, 1) == (name, "wide", threads)
+    assert kept == pathlib.Path("a folder/measured.json")
+    with mock.patch("importlib.util.find_spec", lambda name: torch):
+        _, cases, rounds, *_ = turned(module, "Benchmarks", "--quick", "--only", "HogWild")
+    assert rounds == 1 and [case[1:] for case in cases] == [
+        (name, "digits") for name in due_of_hogwild(module)
+    ]
+
+
+def due_of_hogwild(module):
+    """Returns the programs of Benchmarks with HogWild in their names."""
+    return [*(name for name in module.EXAMPLES if "HogWild" in name), module.START_UP]
+
+
 # What all share ----------------------------------------------------------------------------------
 
 SHARED = "lab/drivers.py"
@@ -826,6 +1108,422 @@ def test_the_runs_of_staleness():
     assert (loss[1].get_marker(), drawn[0].axes[2].texts[0].get_text()) == ("x", "1 never")
     none = next(line for line in loss if line.get_label() == "no momentum")
     assert points(none)[0] == (0, 3)
+
+
+# Pictures ----------------------------------------------------------------------------------------
+
+
+def lines_of(axes):
+    """Returns [(marker, label, points)] of the lines of a picture that have points."""
+    lines = [(line.get_marker(), line.get_label(), points(line)) for line in axes.lines]
+    return [
+        (marker, "" if label.startswith("_") else label, known)
+        for marker, label, known in lines
+        if known
+    ]
+
+
+def legend_of(figure):
+    """Returns the names in the legend of a figure."""
+    return [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+
+
+def test_the_picture_of_scaling():
+    """A dot is a run, a line the law; a run that diverged is a cross at the top, at its seconds.
+
+    Catches: runs with another delay or learning rate, another number of workers, and the law
+    without the seconds of one worker.
+    """
+    module, asked_for = load("Scaling"), []
+
+    def law(name, n, delay, own):
+        asked_for.append((name, delay, own))
+        return 100 * n
+
+    def run(rate, loss=None, seconds=0):
+        return {"batches_per_second": rate, "test_loss": loss, "seconds": seconds}
+
+    module.law, drawn = law, figures(module)
+    results = {
+        "1 worker, constant: HogWild": [run(10)],
+        "1 worker, exponential: HogWild": [run(10), run(12)],
+        "4 workers, exponential: HogWild": [run(40)],
+        "4 workers, exponential, lr 0.5: HogWild": [run(41)],
+        "4 workers, one slow: HogWild": [run(42)],
+        "8 workers, exponential: Ring-AllReduce": [run(50, 0.5, 20), run(60, None, 30)],
+        "8 workers, exponential: ADAG": [run(1, 0.25, 5), run(1, 0.125, 6)],
+        "8 workers, exponential, lr 0.5: ADAG": [run(1, 0.75, 5)],
+    }
+    module.draw(results, None, None)
+    rates, loss = drawn[0].axes
+    assert lines_of(rates) == [
+        (".", "", [(1, 10), (1, 12)]),
+        (".", "", [(4, 40)]),
+        ("None", "HogWild", [(1, 100), (4, 400)]),
+        (".", "", [(8, 50), (8, 60)]),
+        ("None", "Ring-AllReduce", [(8, 800)]),
+    ]
+    assert [line.get_linestyle() for line in rates.lines[2::2]] == ["-", "--"]
+    assert asked_for == [
+        (name, "exponential", pytest.approx(0.03))
+        for name in ("HogWild", "HogWild", "Ring-AllReduce")
+    ]
+    assert lines_of(loss) == [
+        ("o", "Ring-AllReduce", [(20, 0.5)]),
+        ("x", "", [(30, 1)]),
+        ("o", "ADAG", [(5, 0.25), (6, 0.125)]),
+        ("None", "guessing", [(0, pytest.approx(2.302585)), (1, pytest.approx(2.302585))]),
+    ]
+    cross = loss.lines[1]
+    assert cross.get_transform() == loss.get_xaxis_transform() and not cross.get_clip_on()
+    assert list(rates.get_xticks()) == [1, 4, 8] and loss.get_yscale() == "log"
+    assert legend_of(drawn[0]) == ["HogWild", "Ring-AllReduce", "ADAG", "guessing"]
+    colours = {line.get_label(): line.get_color() for axes in (rates, loss) for line in axes.lines}
+    assert rates.lines[4].get_color() == loss.lines[0].get_color() != colours["HogWild"]
+
+
+def test_the_picture_of_a_ring(monkeypatch):
+    """MB a second and the share of raw TCP, against the size of a vector in its unit.
+
+    Catches: bytes for MB, the best repeat for the median, a ratio of medians, the share of one
+    worker, and a size in another unit.
+    """
+    module = load("Ring-Bandwidth")
+    drawn = figures(module)
+    results = {
+        f"{name}, {size} bytes": [{"rate": rate * 1e6 * n} for rate in rates]
+        for n, size in enumerate((69_000, 8_700_000), 1)
+        for name, rates in (("raw TCP", (1, 2, 8)), ("ring, 3 workers", (3, 1, 4)))
+    }
+    module.draw(results, None, None)
+    one, together = drawn[0].axes
+    raw = [("None", [(69e3, 2), (87e5, 4)])]
+    raw += [(".", [(size, n * rate) for rate in (1, 2, 8)]) for n, size in ((1, 69e3), (2, 87e5))]
+    ring = [("None", [(69e3, 3), (87e5, 6)])]
+    ring += [(".", [(size, n * rate) for rate in (3, 1, 4)]) for n, size in ((1, 69e3), (2, 87e5))]
+    assert [(marker, known) for marker, _, known in lines_of(one)] == raw + ring
+    assert lines_of(together) == [
+        ("o", "raw TCP", [(69e3, 1), (87e5, 1)]),
+        ("o", "ring, 3 workers", [(69e3, 1.5), (87e5, 1.5)]),  # 3 * the median of 3, 1/2, 1/2
+    ]
+    assert [text.get_text() for text in together.get_xticklabels()] == ["69 KB", "8.7 MB"]
+    assert [module.in_units(size) for size in (10**6, 999_000)] == ["1 MB", "999 KB"]
+    assert one.get_yscale() == "log" and together.get_ylim()[0] == 0
+    assert legend_of(drawn[0]) == ["raw TCP", "ring, 3 workers"]
+    rates = {("ring, 4 workers", 8): [1, 2], ("raw TCP", 8): [2, 8]}
+    assert module.share(rates, "ring, 4 workers", 8) == 1.5
+    assert module.share(rates, "raw TCP", 8) == 1
+
+
+def test_the_picture_of_a_slow_network():
+    """Medians and runs of each program against the rate of the link, a picture for each model.
+
+    Catches: rates of another model, the first run for the median, a link that one model was not
+    measured with and nobody says so, and no bars where only the overlap was measured.
+    """
+    module = load("Slow-Network")
+    drawn = figures(module)
+
+    def runs(*rates):
+        return [{"batches_per_second": rate} for rate in rates]
+
+    results = {
+        "69 KB, 10 Mbit/s: HogWild": runs(3, 1, 2, 8),
+        "69 KB, 100 Mbit/s: HogWild": runs(30),
+        "69 KB, 10 Mbit/s: HogWild, 4 workers": runs(7),
+        "69 KB, 10 Mbit/s: Ring-AllReduce": runs(5),
+        "8.7 MB, 100 Mbit/s: HogWild": runs(0.5),
+    }
+    module.draw(results, None, None)
+    small, large = drawn[0].axes
+    assert lines_of(small) == [
+        ("None", "HogWild", [(10, 2.5), (100, 30)]),
+        (".", "", [(10, 3), (10, 1), (10, 2), (10, 8)]),
+        (".", "", [(100, 30)]),
+        ("None", "Ring-AllReduce", [(10, 5)]),
+        (".", "", [(10, 5)]),
+    ]
+    assert lines_of(large) == [("None", "HogWild", [(100, 0.5)]), (".", "", [(100, 0.5)])]
+    assert small.lines[0].get_color() == large.lines[0].get_color() != small.lines[3].get_color()
+    assert small.lines[1].get_color() == small.lines[0].get_color()
+    assert [text.get_text() for text in small.texts] == []
+    ((text, at),) = [(text.get_text(), text.get_position()) for text in large.texts]
+    assert (text, at) == ("not measured", (10, 0.5))
+    assert large.texts[0].get_transform() == large.get_xaxis_transform()
+    assert [axes.get_title() for axes in (small, large)] == ["model of 69 KB", "model of 8.7 MB"]
+    assert [axes.get_xscale() + axes.get_yscale() for axes in (small, large)] == ["loglog"] * 2
+    assert legend_of(drawn[0]) == ["HogWild", "Ring-AllReduce"]
+    module.draw(dict(list(results.items())[:3]), None, None)
+    assert len(drawn[1].axes) == 1
+    given = []
+    module.drivers.bars = lambda *arguments: given.extend(arguments)
+    name = "Ring-AllReduce, batches of 8192, 4 buckets"
+    module.draw({f"7.5 MB, 100 Mbit/s: {name}": runs(1.25, 2)}, "a path", "a source")
+    _, _, rates, colours, form, *paths = given
+    assert rates == {name.replace(", ", "\n"): [1.25, 2]} and colours.keys() == rates.keys()
+    assert [form(1.5), *paths] == ["1.50", "a path", "a source"]
+
+
+class Axes:
+    """Notes what is drawn into it, as (what, arguments)."""
+
+    def __init__(self):
+        self.drawn = []
+
+    def __getattr__(self, name):
+        return lambda *arguments, **look: self.drawn.append((name, *arguments))
+
+    def of(self, name):
+        """Returns the arguments of the calls of this name."""
+        return [arguments for what, *arguments in self.drawn if what == name]
+
+
+def test_a_lane_of_a_pipeline():
+    """Two ops at once share the height of the lane; a number stands where its op is largest.
+
+    Catches: seconds for milliseconds, ops of another place, an op that is drawn twice, and the
+    number of an update.
+    """
+    module, axes = load("Pipeline"), Axes()
+    Op = module.Op
+    ops = [
+        Op(1, "forward", 3, 0.0, 0.004),
+        Op(1, "backward", 2, 0.002, 0.008),
+        Op(1, "update", None, 0.009, 0.010),
+        Op(0, "forward", 0, 0.0, 0.1),
+        Op(1, "forward", 9, 0.005, 0.005),
+    ]
+    module.draw_lane(axes, ops, 1, 10, 0.8)
+    bars = [(*at, *heights) for (at,), heights in axes.of("broken_barh")]
+    due = [(0, 2, 10, 0.8), (2, 2, 10, 0.4), (2, 2, 10.4, 0.4), (4, 4, 10, 0.8), (9, 1, 10, 0.8)]
+    assert bars == [pytest.approx(bar) for bar in due]
+    assert axes.of("text") == [
+        [pytest.approx(1), pytest.approx(10.4), 3],
+        [pytest.approx(6), pytest.approx(10.4), 2],
+    ]
+    light, dark, rest = map(module.colour, ops[:3])
+    assert rest == "0.35" and sum(light) > sum(dark)
+    assert light == module.colour(Op(0, "forward", 13, 0, 1)) != dark
+    pairs = {module.colour(Op(0, what, n, 0, 1)) for n in range(10) for what in ("forward", "back")}
+    assert len(pairs) == 20
+
+
+def test_the_picture_of_a_pipeline():
+    """Lanes from the first place on top to the last; the title has what the table has.
+
+    Catches: another place's lane, one axis of time for two and four places, and shares of a place.
+    """
+    module, lanes = load("Pipeline"), []
+    drawn, Op, Case = figures(module), module.Op, module.Case
+    module.draw_lane = lambda axes, ops, *more: lanes.append((len(ops), *more))
+    two = [
+        Op(0, "forward", 0, 0, 0.05),
+        Op(1, "forward", 0, 0, 0.1),
+        Op(1, "update", None, 0.1, 0.2),
+    ]
+    four = [Op(k, "forward", k % 2, 0, 0.25 if k else 0.5) for k in range(4)]
+    longer = [op._replace(end=op.end + 0.3) for op in two]
+    cases = Case("", "gpipe", 2, 4, False), Case("", "1f1b", 4, 8, True), Case("", "1f1b", 2, 1, 0)
+    updates = [
+        {"case": case, "ops": module.pack(ops)} for case, ops in zip(cases, (two, four, longer))
+    ]
+    module.draw({"updates": updates}, None, None)
+    axes = drawn[0].axes
+    assert lanes == [
+        (len(ops), k, len(range(K)) - 1 - k, 0.8)
+        for ops, K in ((two, 2), (four, 4), (longer, 2))
+        for k in range(K)
+    ]
+    assert [each.get_title(loc="left") for each in axes] == [
+        "GPipe, 2 workers, 4 micro-batches: 200 ms, idle 38%, stored 1, 1",
+        "1F1B, 4 places, 8 micro-batches: 500 ms, idle 38%, stored 1, 1, 1, 1",
+        "1F1B, 2 workers, 1 micro-batches: 500 ms, idle 15%, stored 1, 1",
+    ]
+    assert [each.get_xlim() for each in axes] == [(0, 500)] * 3
+    module.draw({"updates": updates[:1]}, None, None)
+    assert drawn[1].axes[0].get_xlim() == (0, 200)
+    names = [[text.get_text() for text in each.get_yticklabels()] for each in axes]
+    assert names[0] == ["worker 1", "worker 0"] and names[1][0] == "place 3"
+    assert list(axes[1].get_yticks()) == [0.4, 1.4, 2.4, 3.4]
+    heights = [each.get_subplotspec().get_gridspec().get_height_ratios() for each in axes]
+    assert heights[0] == [2.6, 4.6, 2.6]
+
+
+def test_the_strips_of_the_laboratory():
+    """A strip is the share of the workers; 0.8 of a row is all of it; a cross is a known speed-up.
+
+    Catches: the speed-up for a share, a range the other way round, numbers of fewer workers, and a
+    cross of another scheme.
+    """
+    module, axes = load("Scale-Laboratory"), Axes()
+    curve = [[2, 0.5, 1.5], [4, 1.0, 3.0]]
+    module.draw_strip(axes, 3, curve, [(2, 1.0)])
+    assert axes.of("axhline") == [[3], [3.8]]
+    (n, base, bottom), (other, low, top) = axes.of("fill_between")
+    assert [list(n), base, list(other)] == [[2, 4], 3, [2, 4]]
+    assert list(bottom) == list(low) == pytest.approx([3.2, 3.2])
+    assert list(top) == pytest.approx([3.6, 3.6])
+    (line, cross) = axes.of("plot")
+    assert list(line[1]) == list(top) and cross == [2, pytest.approx(3.4), "kx"]
+    assert axes.of("text") == [[1.05, pytest.approx(3.4), "25-75%"]]
+    ranges = (0.5, 0.5), (0.25, 0.5), (0.0052, 0.01), (0.0017, 0.0049)
+    words = [module.between_shares(*shares) for shares in ranges]
+    assert words == ["50%", "25-50%", "0.5-1%", "0.2-0.5%"]
+    ranges = (0.5, 0.5), (9.994, 10), (2, 100), (1500, 1500.2)
+    words = [module.between(*rates) for rates in ranges]
+    assert words == ["0.50", "10.0", "2-100", "1,500"]
+
+
+def test_the_pictures_of_the_laboratory(tmp_path):
+    """A column for each case, a row for each scheme of any; beside it the losses over seconds.
+
+    Catches: a scheme in another's row, points of another scheme, and losses in updates.
+    """
+    module, strips = load("Scale-Laboratory"), []
+    saved = []
+    module.drivers.save = lambda figure, path, source: saved.append((figure, path, source))
+    module.draw_strip = lambda axes, *more: strips.append((axes.get_title(), *more))
+    one, two, three = [[2, 1, 2], [4, 2, 3]], [[2, 1, 1], [4, 1, 1]], [[4, 0, 1]]
+    few = {"curves": {"ring": one}, "points": []}
+    points_ = [("gossip", 4, 0.5, "measured"), ("ring", 2, 1.5, "published")]
+    all_ = {"curves": {"ring": two, "ps": one, "gossip": three}, "points": points_}
+    results = {"cases": {"a, b": few, "8 GPUs in a machine": all_}}
+    module.draw(results, tmp_path / "x.png", "a source")
+    assert strips == [
+        ("", 2, one, []),
+        ("", 0, three, [(4, 0.5)]),
+        ("", 1, one, []),
+        ("", 2, two, [(2, 1.5)]),
+    ]
+    ((figure, *paths),) = saved
+    first, second = figure.axes
+    assert paths == [tmp_path / "x.png", "a source"]
+    assert [axes.get_title() for axes in figure.axes] == ["a\nb", "8 GPUs\nin a machine"]
+    assert [text.get_text() for text in first.get_yticklabels()] == ["gossip", "ps", "ring"]
+    assert list(first.get_yticks()) == pytest.approx([0.4, 1.4, 2.4])
+    for axes in first, second:
+        assert [text.get_text() for text in axes.get_xticklabels()] == ["2", "4"]
+        assert (axes.get_xscale(), axes.get_ylim()) == ("log", (-0.15, 3))
+    losses = {"ring": {"median": [2.0, 1.0, 0.5]}, "gossip": {"median": [2.0, 3.0, 4.0]}}
+    results["learning"] = {"8 workers": losses, "100 workers": dict(list(losses.items())[:1])}
+    module.draw(results, tmp_path / "x.png", "a source")
+    figure, *paths = saved[-1]
+    assert len(saved) == 3 and paths == [tmp_path / "loss-over-seconds.png", "a source"]
+    eight, hundred = figure.axes
+    ring = ("None", "ring", [(0, 2), (20, 1), (40, 0.5)])
+    assert lines_of(eight) == [ring, ("None", "gossip", [(0, 2), (20, 3), (40, 4)])]
+    assert lines_of(hundred) == [ring] and eight.get_yscale() == "log"
+    assert [axes.get_title() for axes in figure.axes] == ["8 workers", "100 workers"]
+    assert legend_of(figure) == ["ring", "gossip"]
+
+
+def test_the_picture_of_benchmarks():
+    """A dot is the ratio of a round, a bar their median; a row for each pair, of both models.
+
+    Catches: another row, a model in the other's place, and start-up times among the rates.
+    """
+    module = load("Benchmarks")
+    drawn = figures(module)
+    results = {
+        "HogWild (10)": {"digits": [6.0, 1, 2], "wide": [1.0, 4]},
+        module.ALONE: {"digits": [3.0, 2, 2], "wide": [4.0, 1]},
+        "DDP": {"digits": [2.0]},
+        "Ring-AllReduce (10)": {"digits": [1.0]},
+        module.START_UP: {"digits": [9.0]},
+        module.IMPORT: {"digits": [3.0]},
+    }
+    module.draw(results, None, None)
+    (axes,) = drawn[0].axes
+    assert [(marker, known) for marker, _, known in lines_of(axes)[:6]] == [
+        (".", [(2, -0.2), (0.5, -0.2), (1, -0.2)]),
+        ("|", [(1, -0.2)]),
+        (".", [(0.25, 0.2), (4, 0.2)]),
+        ("|", [(2.125, 0.2)]),
+        (".", [(0.5, 0.8)]),
+        ("|", [(0.5, 0.8)]),
+    ]
+    assert lines_of(axes)[6:] == [("None", "", [(1, 0), (1, 1)])]
+    assert [text.get_text().split("\n")[0] for text in axes.get_yticklabels()] == [
+        "HogWild (10) ÷",
+        "Ring-AllReduce (10) ÷",
+    ]
+    assert list(axes.get_yticks()) == [0, 1] and axes.yaxis_inverted()
+    ticks = [text.get_text() for text in axes.get_xticklabels()]
+    assert [float(text) for text in ticks] == list(axes.get_xticks()) and 1 in axes.get_xticks()
+    named = [text.get_text() for text in axes.get_legend().get_texts()]
+    colours = [line.get_color() for line in axes.get_legend().get_lines()]
+    assert named == ["digits", "wide"]
+    assert colours == [axes.lines[0].get_color(), axes.lines[2].get_color()]
+    assert colours[0] != colours[1] and axes.get_xscale() == "log"
+    ratios = module.ratios(results)
+    assert ratios[module.START_UP, module.IMPORT] == {"digits": [3]}
+    assert [module.words([99.99]), module.words([100.0]), module.words([])] == [
+        "99.99 (99.99-99.99)",
+        "100 (100-100)",
+        "",
+    ]
+
+
+def test_the_grid_of_compression():
+    """A picture for each compressor that has an e, three in a row; the rest of the grid is empty.
+
+    Catches: an empty picture that stays, a name over another's curves, and a legend that has each
+    run.
+    """
+    module = load("Compression")
+    drawn = figures(module)
+    run = {"updates": [1], "losses": [1]}
+    biased = ["PowerSGD, rank 1", "PowerSGD, rank 4", "top 1%", "top 0.1%", "sign"]
+    module.draw({f"{name}: x": [run, run] for name in [*biased, "none", "QSGD"]}, None, None)
+    axes = drawn[0].axes
+    assert [each.get_title() for each in axes if each.get_visible()] == biased
+    assert [len(axes), len(drawn[0].axes[0].get_gridspec().get_height_ratios())] == [6, 2]
+    assert legend_of(drawn[0]) == ["no compressor", "with its error e"]
+    assert [bool(each.get_ylabel()) for each in axes] == [True, False, False] * 2
+    assert {each.get_yscale() for each in axes} == {"log"}
+    module.draw({f"{name}: x": [run] for name in ("none", f"sign{module.WITHOUT}")}, None, None)
+    assert [each.get_title() for each in drawn[1].axes if each.get_visible()] == ["sign"]
+    module.draw({"none: x": [run]}, None, None)
+    assert [each.get_visible() for each in drawn[2].axes] == [False] * 3
+
+
+def test_the_picture_of_staleness():
+    """Marks of the leads and of N, and the titles; without a bound the lead is twice the largest.
+
+    Catches: a warm start in the place of the others, another goal, and a bound under another name.
+    """
+    module = load("Staleness")
+    drawn = figures(module)
+    bound = {"updates_to": 100, "idle": 0.25}
+    results = {f"{name}: x": [bound] for name in ("at most 5 ahead", "no bound")}
+    results |= {
+        f"N = {n}{words}: x": [{"test_loss": 0.5 * n}]
+        for n in (1, 4)
+        for words in ("", ", warm start")
+    }
+    module.draw(results, None, None)
+    goal, share, loss = drawn[0].axes
+    assert lines_of(goal)[-1] == ("o", "", [(5, 100), (34, 100)])
+    assert lines_of(share)[-1] == ("o", "", [(5, 0.25), (34, 0.25)])
+    for axes in goal, share:
+        assert [text.get_text() for text in axes.get_xticklabels()] == ["5", "any"]
+        assert list(axes.get_xticks()) == [5, 34]
+        assert (axes.get_ylim()[0], axes.get_xscale()) == (0, "log")
+    assert share.yaxis.get_major_formatter()(0.25, None) == "25%"
+    curves = {label: known for _, label, known in lines_of(loss)}
+    assert curves["from scratch"] == [(1, 0.5), (4, 2)]
+    assert curves["warm start"] == [(pytest.approx(1.08), 0.5), (pytest.approx(4.32), 2)]
+    assert curves["guessing"][0] == (0, pytest.approx(2.302585)) and "no momentum" not in curves
+    assert [loss.get_xscale(), loss.get_yscale(), goal.get_title()] == [
+        "log",
+        "log",
+        "updates to a loss of 0.2",
+    ]
+    assert [text.get_text() for text in loss.get_xticklabels()] == ["1", "2", "4", "8", "16"]
+    assert [float(text.get_text()) for text in loss.get_yticklabels()] == list(loss.get_yticks())
+    assert {"from scratch", "warm start", "guessing"} < set(legend_of(drawn[0]))
+    module.draw({"no momentum: x": [{"test_loss": 1}]}, None, None)
+    assert lines_of(drawn[1].axes[0]) == []
 
 
 # Engines, and what a page says of runs -----------------------------------------------------------
