@@ -3,10 +3,13 @@
 Nothing trains here. A test may replace functions of the copy of a script that load() returns.
 """
 
+import concurrent.futures
 import contextlib
 import io
 import json
+import math
 import pathlib
+import re
 import statistics
 import sys
 import types
@@ -769,6 +772,133 @@ def test_what_benchmarks_run(tmp_path):
     assert [x for x, _ in points(dots) + points(middle)] == pytest.approx([2, 0.5, 1, 1])
 
 
+def test_each_run_of_benchmarks(tmp_path):
+    """The command of each program, and of a peer as often as its name says that it talks.
+
+    Catches: another cluster, steps of another program, and a program that a name does not fit.
+    """
+    module, commands = load("Benchmarks"), []
+
+    def run(command, directory, **environment):
+        words = list(map(str, command))
+        place = words.index("--") + 1
+        commands.append((words[:place], pathlib.Path(words[place]).name, words[place + 1 :]))
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / "result.json").write_text('{"examples_per_second": 6400}')
+        (directory / "rate.json").write_text("55")
+
+    module.drivers.run = run
+    steps = dict(zip(module.EXAMPLES, [2, 4, 1.5, 1.5, 2, 5, 0.8, 2, 15, 4, 4, 2], strict=True))
+    ps, ring = "--ps 1 --workers 2", "--workers 2"
+    for name, thousand in steps.items():
+        rate = module.example(name, "digits", tmp_path, {})
+        cluster, script, more = commands[-1]
+        assert rate == (55 if "timed" in name or "without rows" in name else 200), name
+        due = ring if "AllReduce" in name else ps
+        due = {"Parameter": f"--chief {ps}", "Non": "--workers 1"}.get(name.split("-")[0], due)
+        assert cluster == f"tfrun {due} --".split(), name
+        own = f"--steps {thousand * 1000:.0f} --batch-size 32"
+        own = "--updates-per-call 1 " * ("1 update" in name) + own
+        own = "--closure-steps 1 " * ("1 a closure" in name) + own
+        assert more == own.split(), name
+        folder = re.split(r"[ ,]", name)[0]
+        assert script == folder.lower().replace("-", "_") + ".py"
+    for name in module.OTHERS:
+        module.peer(name, "digits", tmp_path, {})
+        cluster, script, (kind, *more) = commands[-1]
+        together = "10" if "10" in name or "never" in name else "1"
+        assert script == "peers.py" and more[:7:2] == [
+            "--layers",
+            "--batch-size",
+            "--together",
+            "--form",
+        ]
+        assert more[1::2] == ["[64, 128, 64, 10]", "32", together, module.FORMS[kind][0], "3"]
+        assert cluster == f"tfrun {f'--chief {ps}' if 'Parameter' in name else ring} --".split()
+    module.peer("DDP", "digits", tmp_path, {}, "plain")
+    assert commands[-1][2][8] == "plain"
+
+
+def test_what_a_program_of_benchmarks_is(tmp_path):
+    """Catches: a program that is measured as another one is, and an import that may fail."""
+    module, calls = load("Benchmarks"), []
+    for name in ("example", "peer", "twice"):
+        setattr(module, name, lambda *given, name=name: (name, *given[:2], given[3]))
+    module.start_up, module.seconds_of_import = (
+        (lambda folder: ("start", folder.is_dir())),
+        lambda: 3,
+    )
+    measure = module.measure
+    assert measure("HogWild (10)", "wide", "env") == ("example", "HogWild (10)", "wide", "env")
+    assert measure("DDP", "wide", "env") == ("peer", "DDP", "wide", "env")
+    assert measure(module.TWICE, "wide", "env") == ("twice", "Non-Distributed-Setup", "wide", "env")
+    assert [measure(name, "digits", {}) for name in (module.START_UP, module.IMPORT)] == [
+        ("start", True),
+        3,
+    ]
+    module = load("Benchmarks")
+    module.time = Clock()
+
+    def run(command, **more):
+        calls.append((command[1:], more))
+        module.time.tick(4)
+
+    module.subprocess = types.SimpleNamespace(run=run)
+    assert module.seconds_of_import() == 4
+    assert calls == [(["-c", "import tensorflow"], {"check": True, "capture_output": True})]
+    module.example = lambda name, model, folder, env: len(folder.name) if folder.is_dir() else None
+    assert module.twice("a", "digits", tmp_path, {}) == len("first") + len("second")
+
+
+def test_the_forms_of_the_peers(tmp_path):
+    """Each form of each peer three times, by the smaller model; the fastest first.
+
+    Catches: a form that is left out, rates of another one, and an order by the slowest run.
+    """
+    module, given = load("Benchmarks"), []
+    module.drivers.output_directory = lambda name: tmp_path
+    module.idle = types.SimpleNamespace(
+        wait=lambda anyway: types.SimpleNamespace(share=lambda: 0.25),
+        words=lambda share: f"{share}",
+    )
+    module.drivers.setting = lambda *versions: "here"
+    module.peer = lambda *arguments: arguments
+
+    def by_turns(console, plan, repeats, rate, kept):
+        given.extend([repeats, kept.name, [rate(case, 0) for case in plan]])
+        return {key: [float(len(form)), 2.0 * len(form), 1] for key, _, form in plan}
+
+    module.drivers.by_turns = by_turns
+    with contextlib.redirect_stdout(io.StringIO()):
+        flags = types.SimpleNamespace(anyway=True)
+        module.measure_forms(["DDP", "PyTorch, averaged every 10 steps"], flags)
+    repeats, kept, rates = given
+    assert (repeats, kept) == (3, "measured-forms.json")
+    plan = [("DDP", form) for form in module.FORMS["ddp"]]
+    plan += [("PyTorch, averaged every 10 steps", form) for form in module.FORMS["averaged"]]
+    assert [(rate[0], rate[1], *rate[3:]) for rate in rates] == [
+        (name, "digits", module.ONE_THREAD, form) for name, form in plan
+    ]
+    found = json.loads((tmp_path / "forms.json").read_text())
+    assert found["about"] == "here; 0.25"
+    due = {}
+    for name, form in plan:
+        due.setdefault(name, {})[form] = [len(form), 2 * len(form), 1]
+    assert found["rates"] == due
+    rows = (tmp_path / "forms.txt").read_text().splitlines()[2:8]
+    assert [row.split(" | ")[1] for row in rows[:3]] == ["fused, views", "plain", "fused"]
+    chosen = []
+    module = load("Benchmarks")
+    module.measure_forms = lambda names, flags: chosen.append(names)
+    module.gpu = types.SimpleNamespace(measure=lambda flags, versions: chosen.append(flags.gpu))
+    module.drivers.report = lambda *arguments: chosen.append("report")
+    with mock.patch("importlib.util.find_spec", lambda name: True):
+        for words in (["--forms", "--only", "PyTorch"], ["--gpu"]):
+            with mock.patch.object(sys, "argv", ["a script", *words]):
+                module.main()
+    assert chosen == [[name for name in module.OTHERS if "PyTorch" in name], True]
+
+
 GPU = "Measurements/Benchmarks/gpu.py"
 
 
@@ -926,7 +1056,167 @@ def test_the_laboratory():
             assert value == pytest.approx(due, rel=0.05), f"\nplanned, {name}: {value}, not {due}"
 
 
+def same(path, value, due):
+    """Asserts that a value is what JSON has of it; losses of another machine may differ a bit."""
+    if isinstance(due, dict):
+        assert list(value) == list(due), path
+        value, due = list(value.values()), list(due.values())
+    if isinstance(due, list):
+        assert len(value) == len(due), path
+        for number, (part, other) in enumerate(zip(value, due)):
+            same(f"{path}, {number}", part, other)
+    elif isinstance(due, float):
+        assert value == pytest.approx(due, rel=0.001, abs=1e-9), path
+    else:
+        assert value == due, path
+
+
+LABORATORY = committed("Scale-Laboratory")
+
+
+@pytest.mark.parametrize("name", LABORATORY["cases"])
+def test_the_laboratory_simulates_what_is_committed(name):
+    """Of 4,096 GPUs a few numbers of workers: of less than a machine, a machine, and some.
+
+    Catches: another cluster, cost or law of times than that of the page's table and pictures.
+    """
+    module = load("Scale-Laboratory")
+    assert list(module.cases()) == list(LABORATORY["cases"])
+    case, due = module.cases()[name], LABORATORY["cases"][name]
+    if case.n < 1000:
+        same(name, module.simulate(case), due)
+        return
+    assert [case.n, *due["curves"]["ring"][-1][:1]] == [4096, 4096]
+    for n in (2, 8, 16):
+        for scheme, rates in module.rates(case, n).items():
+            known = [row[1:] for row in due["curves"][scheme] if row[0] == n]
+            same(f"{name}, {scheme}", [[rate * case.c for rate in rates]], known)
+    left = {scheme: module.left_of(scheme, 64, case.shape) for scheme in due["left"]}
+    same(f"{name}, lost", left, {scheme: of["one is lost"] for scheme, of in due["left"].items()})
+    module.rates = lambda case, n, trouble=None: {"ring": (n / case.c,) * 2}
+    module.left_of = lambda name, n, shape: n
+    few = module.simulate(case)
+    same(f"{name}, first", few["first"], due["first"])
+    assert [n for n, *_ in few["curves"]["ring"]] == [2**i for i in range(1, 13)]
+    assert few["left"] == {"ring": {"a straggler": 1, "a slow link": 1, "one is lost": 64}}
+
+
+@pytest.mark.parametrize("n", [8, 100])
+def test_the_laboratory_learns_what_is_committed(n):
+    """Catches: other data, schemes, rates or moments than those of the table; a seed that counts
+    twice."""
+    module = load("Scale-Laboratory")
+    module.SIZES, due = (n,), LABORATORY["learning"][f"{n} workers"]
+    if n > 8:  # it takes long: the first seed only
+        module.SEEDS = 1
+    found = module.learn_all(json.loads(module.RATES.read_text()))[f"{n} workers"]
+    assert list(found) == list(due)
+    for name, of in due.items():
+        assert found[name]["lr"] == of["lr"] and of["lr"] in module.GRID
+        assert found[name]["last"] == pytest.approx(of["last"][: module.SEEDS], rel=0.02), name
+        if n == 8:
+            assert found[name]["median"] == pytest.approx(of["median"], rel=0.02, abs=2e-4), name
+    if "own w" in due["gossip"]:
+        own = due["gossip"]["own w"][: module.SEEDS]
+        assert found["gossip"]["own w"] == pytest.approx(own, rel=0.02)
+    assert module.GRID[0] == 45 and 0 < module.GRID[-1] < 2e-4
+    steps = [one / two for one, two in zip(module.GRID, module.GRID[1:])]
+    assert steps == pytest.approx([1 / 0.45] * 16, rel=0.01)
+
+
+def test_the_laboratory_knows_what_is_committed():
+    """Catches: runs with two workers that are read otherwise, and published points that fit
+    another law."""
+    module = load("Scale-Laboratory")
+    same("planned", module.planned(), LABORATORY["planned"])
+    assert module.trusted() == LABORATORY["trusted"]
+    curve = [[2, 1.0, 2.0], [4, 2.0, 4.0]]
+    two = [(2, 0.981, "a"), (4, 4.09, "b")]
+    assert module.known(two, curve) == "b 4.09 at 4: outside 2-4"
+    assert module.known(two[:1], curve) == "a 0.981 at 2: inside"
+    edges = {0.979: "out", 2.039: "in", 2.041: "out"}
+    for value, word in edges.items():
+        assert f": {word}side" in module.known([(2, value, "a")], curve)
+
+
+def test_rates_are_tuned_by_the_worst_end():
+    """The largest loss behind three quarters of the time decides, with a seed that is not shown.
+
+    Catches: the last loss, the largest of all, a rate at which it is no number, and another seed.
+    """
+    module, calls = load("Scale-Laboratory"), []
+    ends = {8.0: [9, 9, 1, math.inf], 4.0: [9, 9, 3, 1], 2.0: [9, 9, 2, 2], 1.0: [0, 0, 2.5, 0]}
+
+    def learners(n, seed):
+        calls.append((n, seed))
+        return {"a": lambda lr: (list(zip((0, 30, 30.5, 40), ends[lr])), None)}
+
+    module.GRID, module.learners = list(ends), learners
+    assert module.tuned(7) == {"a": 2.0}
+    assert calls == [(7, 0)]
+
+
+def test_a_case_of_ones_own(tmp_path, monkeypatch):
+    """Each flag alone or all together; what is not given is as the help says. Then it is written.
+
+    Catches: bits for bytes, a flag in another's place, a limit that does not hold, and results
+    that are simulated although only one case was asked for.
+    """
+    module = load("Scale-Laboratory")
+
+    def case(*words):
+        monkeypatch.setattr(sys, "argv", ["a script", *words])
+        return module.parsed().case
+
+    assert case() is None and case("--tune") is None
+    usual = (64, 0.26, 4 * 25.6e6, 1.25e9, 5e-5, 1, 1e10, math.inf, 0.1, ())
+    assert case("--workers", "64") == usual
+    for flag, value, place, due in (
+        ("--workers", "4096", 0, 4096),
+        ("--parameters", "1e6", 2, 4e6),
+        ("--compute", "0.5", 1, 0.5),
+        ("--variation", "0.5", 8, 0.5),
+        ("--latency", "0.1", 4, 0.1),
+        ("--inside", "8", 5, 8),
+    ):
+        assert case(flag, value) == (*usual[:place], due, *usual[place + 1 :]), flag
+    assert case("--gigabits", "8")[3:7] == (1e9, 5e-5, 1, 8e9)
+    for wrong in ("4097", "0"):
+        with pytest.raises(SystemExit), contextlib.redirect_stderr(io.StringIO()):
+            case("--workers", wrong)
+    simulated, drawn = [], []
+    module.simulate = lambda one: simulated.append(one.n) or {"of": [one.n, np.float64(0.5)]}
+    module.table_of, module.draw = (lambda results: "a table"), lambda *given: drawn.append(given)
+    module.drivers.output_directory = lambda name: tmp_path
+    monkeypatch.setattr(sys, "argv", ["a script", "--workers", "8"])
+    module.main()
+    assert simulated == [8]
+    text = (tmp_path / "results.json").read_text()
+    # The numbers of a list share a line.
+    assert text == '{\n "cases": {\n  "your case, 8 workers": {\n   "of": [ 8, 0.5 ]\n  }\n }\n}\n'
+    ((known, path, source),) = drawn
+    assert list(known["cases"]) == ["your case, 8 workers"]
+    assert (path, source) == (tmp_path / "scale-laboratory.png", tmp_path / "results.json")
+    lines = (tmp_path / "table.txt").read_text().splitlines()
+    assert lines == ["a table", "simulated, not measured; loss: median (range) of 5 seeds"]
+    module.RATES, module.tuned = tmp_path / "rates.json", lambda n: {"a": n}
+    module.learn_all, module.planned, module.trusted = (lambda rates: rates), dict, dict
+    monkeypatch.setattr(sys, "argv", ["a script", "--tune"])
+    module.main()
+    assert list(drawn[-1][0]["cases"]) == list(LABORATORY["cases"])
+    assert drawn[-1][0]["learning"] == {"8": {"a": 8}, "100": {"a": 100}, "1000": {"a": 1000}}
+    assert "planned" in drawn[-1][0] and "trusted" in drawn[-1][0]
+
+
 # Compression, Scaling, Slow-Network, Staleness ---------------------------------------------------
+
+
+class Calls(list):
+    """What trained() notes: (jobs, {flag: value}), and beside it the texts and what else it got."""
+
+    def __init__(self):
+        super().__init__()
+        self.texts, self.more = [], []
 
 
 def trained(calls):
@@ -934,6 +1224,9 @@ def trained(calls):
 
     def train(script, jobs, flags, directory, *more):
         calls.append((jobs, dict(zip(flags[::2], flags[1::2]))))
+        if isinstance(calls, Calls):
+            calls.texts.append(script.read_text())
+            calls.more.append(more)
         return True, [(0, [0.0])]
 
     return types.SimpleNamespace(train=train, **{name: None for name in ("window", "started")})
@@ -1108,6 +1401,551 @@ def test_the_runs_of_staleness():
     assert (loss[1].get_marker(), drawn[0].axes[2].texts[0].get_text()) == ("x", "1 never")
     none = next(line for line in loss if line.get_label() == "no momentum")
     assert points(none)[0] == (0, 3)
+
+
+def test_each_run_of_scaling():
+    """What a case's name says, in what its script is given: of all cases.
+
+    Catches: the delay, rate or workers of another case, steps alone where the example has none,
+    and several updates in a call.
+    """
+    module, calls = load("Scaling"), Calls()
+    module.forked, module.found = trained(calls), lambda *words: {}
+    module.law = lambda *case: 100.0
+    for case in module.all_cases():
+        cluster, _, name = case[0].partition(": ")
+        words = cluster.split(", ")
+        n = int(words[0].split()[0])
+        assert words[0] == (f"{n} workers" if n > 1 else "1 worker")
+        lr = float(words[2].removeprefix("lr ")) if len(words) > 2 else 0.1
+        assert case[1:] == (name, n, words[1], lr)
+        module.measure(case, 4, 1000)
+        jobs, row = calls[-1]
+        ring, optimizer = name == "Ring-AllReduce", "the optimizer" in name
+        assert jobs == ({"worker": n} if ring else {"ps": 1, "worker": n})
+        alone = name in ("DOWNPOUR-Easy", "DOWNPOUR", "ADAG", "SAGN")
+        due = {"--seed": 4, "--learning-rate": lr}
+        due |= {"--local-steps": 10 if alone else 1} if alone or name == "DynSGD" else {}
+        due |= {"--backup-workers": 1} if name.endswith("a backup") else {}
+        due |= {} if ring or optimizer else {"--updates-per-call": "1"}
+        assert {flag: value for flag, value in row.items() if flag != "--steps"} == due, case[0]
+        text = calls.texts[-1]
+        assert f"delays.late(outputs, {words[1]!r}, 0.07, {n}, 5)" in text
+        whole = (n, words[1]) == (8, "exponential") or (n > 3 and module.needed(name, n) == 1)
+        batches = 1000 if whole else 1000 * 100 // 100
+        each = (10 if alone else 1) * module.needed(name, n)
+        assert row["--steps"] == max(8 if name == "SAGN" else 20, batches // each)
+    module.law = lambda *case: 3.0 if "backup" not in case[0] else None
+    few = [module.batches_of(("", name, 4, "one slow", 0.1), 1000) for name in module.TOGETHER]
+    assert few == [30, 30, 30]
+    assert module.batches_of(("", module.OPTIMIZER_BACKUP, 4, "one slow", 0.1), 1000) == 428
+    assert module.batches_of(("", "HogWild", 3, "one slow", 0.1), 1000) == 30
+    assert module.batches_of(("", "HogWild", 4, "one slow", 0.1), 1000) == 1000
+    assert module.batches_of(("", "Synchronous-SGD", 8, "exponential", 0.1), 1000) == 1000
+    assert module.batches_of(("", "Synchronous-SGD", 8, "constant", 0.1), 5) == 0
+
+
+def test_each_run_of_a_slow_network():
+    """What a program's name says, in what its script is given, and the rate of all links.
+
+    Catches: a ps too many, steps of another T, a flag of another case, and a model or a latency
+    that its name does not say.
+    """
+    module, calls = load("Slow-Network"), Calls()
+    module.forked, module.hosts = trained(calls), mock.MagicMock()
+    module.found = lambda ended, samples, place, batches, rate: (batches, rate)
+    module.hosts.moved = lambda k: (10 * k, 10 * k + 1)
+    batches = {("69 KB", 100): 1000, ("8.7 MB", 100): 16, ("7.5 MB", 100): 40}
+    batches |= {("69 KB", 1000): 3000, ("8.7 MB", 1000): 60}
+    texts = {
+        "69 KB": 'keras.layers.Dense(128, "relu"),\n            keras.layers.Dense(64, "relu"),',
+        "8.7 MB": 'keras.layers.Dense(1024, "relu") for _ in range(3)',
+        "7.5 MB": 'keras.layers.Dense(512, "relu") for _ in range(8)',
+    }
+    together = ("Synchronous-SGD", "SAGN", "Ring-AllReduce", "Collective-AllReduce", "Compressed")
+    for case in module.all_cases():
+        where, _, name = case[0].partition(": ")
+        model, link = where.removesuffix(" Mbit/s").split(", ")
+        T = int(name.partition("T = ")[2].partition(",")[0] or 1)
+        n, ps = (4 if "4 workers" in name else 2), 0 if "AllReduce" in name else 1
+        ps += "2 ps" in name
+        due = {"--seed": 3, **({"--local-steps": T} if T > 1 else {})}
+        for words, flags in (
+            ("lr 0.5", {"--learning-rate": 0.5}),
+            ("lr 1", {"--learning-rate": 1}),
+            ("alpha 0.45", {"--rho": pytest.approx(0.45 / 0.1)}),
+            ("batches of 8192", {"--batch-size": 8192, "--steps-per-call": 1}),
+            ("4 buckets", {"--buckets": 4}),
+            ("not packed", {"--bytes-per-pack": 1}),
+            ("rank 1", {"--rank": 1}),
+            ("top 1%", {"--compress": "top-k", "--top": 0.01}),
+            (", sign", {"--compress": "sign"}),
+        ):
+            due |= flags if name.endswith(words) or f"{words}, " in name else {}
+        own = 120 if T == 1 and "Compressed" not in name else 2000
+        total = 800 if "later" in name else batches.get((model, int(link)), own)
+        a_step = T * (n if name.startswith(together) else 1)
+        assert case[1:] == (name, model, int(link), total), case[0]
+        assert module.measure([0] * 6, case, 3) == (a_step, int(link)), case[0]
+        jobs, row = calls[-1]
+        assert jobs == {**({"ps": ps} if ps else {}), "worker": n}, case[0]
+        assert row == {"--steps": max(10, total // a_step), **due}, case[0]
+        assert module.hosts.limit.call_args.args == (6, int(link))
+        text = calls.texts[-1]
+        assert [words in text for words in texts.values()] == [words == model for words in texts]
+        # The text of a folder without hidden layers of its own: each replaced one stands once.
+        assert ("tf.numpy_function(lambda x: time.sleep(seconds)" in text) == ("later" in name)
+        assert text.count("delayed(ready, 0.02)") >= ("later" in name)
+        assert ("tf.float16" in text) == ("float16" in name)
+        look, hosts = calls.more[-1]
+        assert look() == [number for k in range(ps + n) for number in (10 * k, 10 * k + 1)]
+        assert hosts == [0] * 6
+
+
+def test_each_run_of_staleness():
+    """What a case's name says, in what its script is given.
+
+    Catches: a delay of a slow worker elsewhere, seconds of another part, and a run whose tests are
+    too far apart.
+    """
+    module, calls = load("Staleness"), Calls()
+    module.forked = trained(calls)
+    module.RunData = types.SimpleNamespace(read=lambda place: None)
+    module.found = lambda ended, samples, run, quarter: quarter
+    flags = types.SimpleNamespace(updates=1000, pushes=400, rate=0.3, move=0.125, every=7)
+    for case in module.all_cases():
+        name, momentum = case.name.partition(":")[0], "Async-Local-SGD" in case.script
+        del calls[:], calls.texts[:]
+        assert module.measure(case, 2, flags) == (100 if "warm" in name else 0)
+        for (jobs, row), text in zip(calls, calls.texts, strict=True):
+            assert jobs == {"ps": 1, "worker": 8}
+            assert [row["--seed"], row["--checkpoint-steps"]] == [2, 7]
+            assert row["--updates-per-call"] == "1"
+            assert row.get("--learning-rate") == (None if momentum else 0.3)
+            assert row.get("--local-steps") == (10 if momentum else None)
+            delay = "one slow" if name.startswith("one slow") else "exponential"
+            seconds = 0.02 if momentum else 0.04
+            assert f"delays.late(outputs, {delay!r}, {seconds}, 8, 3)" in text
+    names = {case.name: case.value for case in module.all_cases()}
+    for name, value in names.items():
+        known = [
+            word for word in name.partition(":")[0].replace(",", "").split() if word[0].isdigit()
+        ]
+        assert [float(word) for word in known] == (
+            [] if value is None or "no " in name else [value]
+        )
+
+
+def test_each_run_of_compression():
+    """Catches: a flag of another compressor, and e where the name says without."""
+    module, calls = load("Compression"), []
+    module.forked = trained(calls)
+    module.found, module.drivers.pushes = (
+        (lambda *given: {"kilobytes": {}}),
+        lambda place: [{"bytes": 1}],
+    )
+    due = {"none": {}, "PowerSGD, rank 1": {"--rank": 1}, "PowerSGD, rank 4": {"--rank": 4}}
+    due |= {f"top {x}%": {"--compress": "top-k", "--top": x / 100} for x in (1, 0.1)}
+    due |= {"sign": {"--compress": "sign"}, "QSGD": {"--compress": "qsgd"}}
+    flags = types.SimpleNamespace(updates=70)
+    for case in module.all_cases():
+        name = case[0].partition(": ")[0]
+        without = name.endswith(", without e")
+        del calls[:]
+        module.measure(case, 0, flags)
+        assert len(calls) == (1 if without else 3)
+        for number, (_, row) in enumerate(calls):
+            more = {"--forget-error": 1} if without else {}
+            own = {"--steps": 20 if number else 70, "--seed": 0}
+            assert row == {**own, **due[name.removesuffix(", without e")], **more}
+
+
+class Orders:
+    """Stands for a process's end of a pipe: gives these orders, and keeps the answers."""
+
+    def __init__(self, *orders):
+        self.orders, self.answers = list(orders), []
+        self.send = self.answers.append
+
+    def recv(self):
+        if not self.orders:
+            raise EOFError
+        return self.orders.pop(0)
+
+
+def obey(target, *arguments, orders):
+    """Runs the target of a process until it has no orders; returns what it answered."""
+    orders = Orders(*orders)
+    with mock.patch.dict("os.environ"), contextlib.suppress(EOFError):
+        target(*arguments, orders)
+    return orders.answers
+
+
+def test_what_an_all_reduce_costs():
+    """A process's own seconds, processor seconds and waits, of one of its all-reduces.
+
+    Catches: the first call that counts, the cost of all calls for one, and a wrong sum that passes.
+    """
+    module, calls = load("Ring-Bandwidth"), []
+    module.time, used = Clock(), types.SimpleNamespace(ru_utime=5.0, ru_stime=7.0, ru_nvcsw=11)
+    module.resource = types.SimpleNamespace(
+        RUSAGE_SELF=0, getrusage=lambda who: types.SimpleNamespace(**vars(used))
+    )
+    module.drivers.end_with_us = lambda: None
+    module.drivers.end_with_parent = lambda: None
+
+    def work(seconds):
+        module.time.tick(seconds)
+        used.ru_utime, used.ru_stime = used.ru_utime + seconds / 4, used.ru_stime + seconds / 8
+        used.ru_nvcsw += 3
+
+    ring = types.SimpleNamespace(sent=100)
+
+    def all_reduce(x, ring):
+        calls.append((x.copy(), x.dtype))
+        work(100 if len(calls) == 1 else 2)
+        ring.sent += 1000 if len(calls) == 1 else 40
+        x[:] = 6 if not x.size or x[0] == 2 else 5
+
+    joined = []
+    script = types.SimpleNamespace(
+        Ring=lambda cluster, seconds: ring,
+        Cluster=lambda: joined.append(json.loads(module.os.environ["TF_CONFIG"])),
+        join=lambda *given: joined.append(given),
+        all_reduce=all_reduce,
+    )
+    cost = {"seconds": 2, "processor": 0.75, "waits": 3}
+    answers = obey(module.worker, script, 3, 1, ["a:1", "b:2"], orders=[(8, 4), (0, 2)])
+    assert answers == [(cost, 40, True), (cost, 40, True)]
+    task = {"cluster": {"worker": ["a:1", "b:2"]}, "task": {"type": "worker", "index": 1}}
+    assert joined == [task, (ring, "bandwidth")]
+    assert [len(x) for x, _ in calls] == [2] * 5 + [0] * 3
+    assert calls[0][0].tolist() == [2, 2] and calls[1][0].tolist() == [0, 0]
+    assert {kind for _, kind in calls} == {np.dtype("float32")}
+    wrong = obey(module.worker, script, 3, 0, [], orders=[(8, 1)])
+    assert [right for _, _, right in wrong] == [False]
+
+
+def test_the_ring_of_tensorflow():
+    """The bytes that a ring of n sends, in one graph of so many all-reduces, by its own ring.
+
+    Catches: bytes of all workers, a wrong sum that passes, and calls from Python that count.
+    """
+    import tensorflow as tf
+
+    module, sums = load("Ring-Bandwidth"), []
+    module.drivers.end_with_parent = lambda: None
+    with mock.patch.object(tf, "distribute") as distribute:
+        context = distribute.get_replica_context.return_value
+        context.all_reduce = lambda kind, x, how: sums.append((kind, how)) or x * 2 + 2
+        strategy = distribute.MultiWorkerMirroredStrategy.return_value
+        strategy.run = lambda total, arguments: total(*arguments)
+        orders = [(8, 3), (0, 2)]
+        answers = obey(module.of_tensorflow, None, 3, 1, ["a:1"], orders=orders)
+        wrong = obey(module.of_tensorflow, None, 3, 0, ["a:1"], orders=orders[:1])
+        how = distribute.experimental.CommunicationOptions
+        ring = distribute.experimental.CommunicationImplementation.RING
+    assert [answer[1:] for answer in answers] == [(pytest.approx(2 * 2 / 3 * 8), True), (0, True)]
+    assert all(answer[0]["seconds"] > 0 for answer in answers)
+    assert not wrong[0][2]
+    assert set(sums) == {("SUM", how.return_value)}
+    assert all(call.kwargs == {"implementation": ring} for call in how.call_args_list)
+
+
+def test_raw_tcp():
+    """Through a socket of this machine: each byte arrives, and each vector is answered for.
+
+    Catches: a vector that is cut, bytes of all vectors for one, and a receiver that takes any.
+    """
+    module = load("Ring-Bandwidth")
+    module.drivers.end_with_us = lambda: None
+    listener = module.socket.create_server(("127.0.0.1", 0))
+    orders = [(300_000, 3), (0, 1), (1, 2)]
+    with listener, concurrent.futures.ThreadPoolExecutor(1) as pool:
+        theirs = pool.submit(obey, module.receiver, None, listener, orders=orders[::2])
+        ours = obey(module.sender, None, listener.getsockname(), orders=orders[::2])
+        taken = theirs.result(60)
+    assert [answer[1:] for answer in ours] == [(300_000, True), (1, True)]
+    assert [answer[1:] for answer in taken] == [(0, True), (0, True)]
+
+
+def test_the_cost_of_the_slowest():
+    """So many vectors at once as have 64 MB, at most 300; the process to which it costs most.
+
+    Catches: the cost of the first process, a rate of the fastest, and an answer that is wrong or
+    does not come and nobody says so.
+    """
+    module = load("Ring-Bandwidth")
+    processes, sent = module.Processes.__new__(module.Processes), []
+
+    def pipe(seconds, bytes_, right=True, there=True):
+        cost = {"seconds": seconds, "waits": 1 / seconds}
+        answer = cost, bytes_, right
+        return types.SimpleNamespace(
+            send=sent.append, poll=lambda limit: there and limit == 60, recv=lambda: answer
+        )
+
+    processes.pipes = [pipe(2, 100), pipe(4, 80)]
+    assert processes.cost(10**6) == {"seconds": 4, "waits": 0.5, "rate": 25}
+    for size in (8, 0, 10**8, 64 * 10**6 // 299):
+        processes.cost(size)
+    due = [(10**6, 64), (8, 300), (0, 300), (10**8, 1), (64 * 10**6 // 299, 299)]
+    assert sent[::2] == sent[1::2] == due
+    for broken, words in (
+        (pipe(1, 1, right=False), "sum is wrong"),
+        (pipe(1, 1, there=False), "60 s"),
+    ):
+        processes.pipes[1] = broken
+        with pytest.raises(SystemExit, match=words):
+            processes.cost(8)
+
+
+# One-Step, Lines-Changed -------------------------------------------------------------------------
+
+
+def step_of(w, x, y, lr):
+    """Returns w after a step on these rows, by TensorFlow in double precision."""
+    import tensorflow as tf
+
+    variables = [tf.Variable(v) for v in w]
+    with tf.GradientTape() as tape:
+        h = tf.constant(x, tf.float64)
+        for i in (0, 2):
+            h = tf.nn.relu(h @ variables[i] + variables[i + 1])
+        scores = h @ variables[4] + variables[5]
+        loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(y, scores))
+    return [v - lr * d.numpy() for v, d in zip(w, tape.gradient(loss, variables))]
+
+
+def test_a_step_is_compared_with_that_on_the_union():
+    """Three workers' mini-batches of their own rows, by TensorFlow; then one number of w is off.
+
+    Catches: rows of another worker or step, another rate, the smallest difference, a parameter or a
+    step that is not compared, and a run that lacks a checkpoint.
+    """
+    import tensorflow as tf
+
+    module = load("One-Step")
+    x, y = module.data()
+    rows = digits()
+    order = np.random.RandomState(0).permutation(1797)[:1437]
+    np.testing.assert_allclose(x, rows[0][order])
+    assert (y == rows[1][order]).all() and x.dtype == np.float32
+    random, n = np.random.RandomState(1), 3
+    shapes = [(64, 128), (128,), (128, 64), (64,), (64, 10), (10,)]
+    w = {1: [random.normal(0, 0.1, shape) for shape in shapes]}
+    for step in range(1, 5):
+        batch = []
+        for k in range(n):
+            drawn = tf.random.stateless_uniform([32], [k, step], 0, 479, tf.int32).numpy()
+            batch += (n * drawn + k).tolist()
+        assert module.union(n, step, 1437).tolist() == batch
+        w[step + 1] = step_of(w[step], x[batch], y[batch], 0.1)
+    module.saved = lambda path: w
+    apart, moved = module.compare("a path", n)
+    due = max(np.abs(a - b).max() for step in range(1, 5) for a, b in zip(w[step], w[step + 1]))
+    assert apart < 1e-12 and moved == pytest.approx(due)
+    w[5][5] = w[5][5] + np.eye(10)[3] * 0.5
+    assert module.compare("a path", n)[0] == pytest.approx(0.5)
+    w[0] = w[1]
+    assert module.compare("a path", n)[0] > 1e-4  # the step from 0 moves nothing
+    del w[0]
+    for missing in (2, 5):
+        module.saved = lambda path, missing=missing: {n: w[n] for n in w if n != missing}
+        with pytest.raises(AssertionError, match="a path: checkpoints"):
+            module.compare("a path", n)
+
+
+def test_the_parameters_of_a_checkpoint():
+    """In the three forms in which examples save them: one vector, or variables of either API.
+
+    Catches: layers in another order, single precision, and the step of another checkpoint.
+    """
+    module, suffix = load("One-Step"), "/.ATTRIBUTES/VARIABLE_VALUE"
+    sizes = [64 * 128, 128, 128 * 64, 64, 64 * 10, 10]
+    whole = np.arange(sum(sizes), dtype=np.float32)
+    parts = [
+        part.reshape(shape)
+        for part, shape in zip(np.split(whole, np.cumsum(sizes)[:-1]), module.SHAPES)
+    ]
+    forms = [{"w": whole}, {f"w{suffix}": whole}]
+    forms += [{f"w/{i}{suffix}": part for i, part in enumerate(parts)}]
+    forms += [{f"w_{i}": part for i, part in enumerate(parts)}]
+    checkpoints = {f"a/ckpt-{10 + n}": form for n, form in enumerate(forms)}
+
+    def load_checkpoint(path):
+        known = checkpoints[path]
+        return types.SimpleNamespace(has_tensor=known.__contains__, get_tensor=known.__getitem__)
+
+    state = types.SimpleNamespace(all_model_checkpoint_paths=list(checkpoints))
+    train = types.SimpleNamespace(
+        load_checkpoint=load_checkpoint, get_checkpoint_state=lambda directory: state
+    )
+    module.tf = types.SimpleNamespace(train=train)
+    saved = module.saved("a")
+    assert list(saved) == [10, 11, 12, 13]
+    for found in saved.values():
+        assert [part.dtype for part in found] == [np.float64] * 6
+        for part, due in zip(found, parts, strict=True):
+            np.testing.assert_array_equal(part, due)
+
+
+def test_what_one_step_runs(tmp_path, monkeypatch):
+    """The flags of each implementation, the table, and the exit code: one just outside a bound.
+
+    Catches: a rate that is not divided, devices for workers, and a bound that anything keeps.
+    """
+    module, commands = load("One-Step"), []
+    module.drivers.run = lambda command, folder, **env: commands.append(
+        (" ".join(map(str, command)).removeprefix(f"bash {support.ROOT}/"), env)
+    )
+    module.compare = lambda directory, n: (n, directory)
+    for _, *rest in module.IMPLEMENTATIONS:
+        assert module.measure(3, *rest)[0] == 3
+    common = "--steps 5 --checkpoint-steps 1 --batch-size 32 --seed 0 --learning-rate"
+    once, gpus = "--steps-per-call 1", "Multiple-GPUs-Single-Machine"
+    due = [
+        f"Synchronous-SGD/run.sh {common} 0.1",
+        f"From-TensorFlow-1/Synchronous-SGD-Optimizer/run.sh {common} 0.1",
+        f"{gpus}/run.sh {once} --devices 3 {common} 0.1",
+        f"{gpus}/run_mirrored.sh {once} --devices 3 {common} 0.1",
+        f"Collective-AllReduce/run.sh {once} {common} 0.1",
+        f"Ring-AllReduce/run.sh {once} {common} 0.1",
+        f"Horovod-RingAllReduce/run.sh {once} {common} {0.1 / 3}",
+    ]
+    assert commands == [(command, {"WORKERS": "3", "PS": "1"}) for command in due]
+    answers, hidden = {}, []
+    module.measure = lambda n, launcher, *_: answers[launcher.split("/")[0]][n]
+    module.tf = types.SimpleNamespace(
+        __version__="2",
+        config=types.SimpleNamespace(set_visible_devices=lambda *given: hidden.append(given)),
+    )
+    module.drivers.output_directory = lambda name: tmp_path / name
+    (tmp_path / "One-Step").mkdir()
+
+    def main(apart, moved):
+        answers["Ring-AllReduce"] = {2: (1e-6, 1e-3), 3: (apart, moved)}
+        words = ["--only", "Ring", "--workers", "2", "3", "2"]
+        monkeypatch.setattr(sys, "argv", ["a script", *words])
+        module.main()
+
+    main(0.99e-6, 1.01e-3)
+    table = (tmp_path / "One-Step" / "table.txt").read_text()
+    rows = [line.split() for line in table.splitlines() if "Ring" in line]
+    assert rows == [
+        ["Ring-AllReduce", "2", "1.0e-06", "1.0e-03"],
+        ["Ring-AllReduce", "3", "9.9e-07", "1.0e-03"],
+    ]
+    assert hidden == [([], "GPU")]
+    for wrong in ((1.01e-6, 1), (0, 0.99e-3), (1, 0)):
+        with pytest.raises(SystemExit, match="1 of 2 are further than 1e-06"):
+            main(*wrong)
+    monkeypatch.setattr(sys, "argv", ["a script"])
+    module.measure = lambda n, *_: (0, n)
+    module.main()
+    rows = (tmp_path / "One-Step" / "table.txt").read_text()
+    names = re.findall(r"^ (\S+) +([23]) +0.0e\+00 +([23]).0e\+00", rows, re.MULTILINE)
+    assert names == [(name, n, n) for name, *_ in module.IMPLEMENTATIONS for n in "23"]
+    page = (MEASUREMENTS / "One-Step" / "table.txt").read_text()
+    assert re.findall(r"^ (\S+) +([23]) ", page, re.MULTILINE) == [of[:2] for of in names]
+
+
+ONE = '''"""A docstring.
+
+Of two lines.
+"""
+
+import a  # why
+from b import c
+
+x = "# no comment"  # but this is
+# a line of its own
+one(x)
+two(x)
+
+three(x)
+'''
+
+
+def test_the_lines_that_change(tmp_path):
+    """Lines that say something, and which of them a second program adds, changes and takes away.
+
+    Catches: comments and empty lines that count, a change that counts as two, and lines of the
+    docstring.
+    """
+    module = load("Lines-Changed")
+    module.PROGRAMS = tmp_path
+    texts = {"one": ONE, "same": ONE.replace("  # why", "").replace("\n\nthree", "\nthree")}
+    texts["more"] = ONE.replace("two(x)", "two(y)\nand(y)\nmore(y)")
+    texts["less"] = ONE.replace("one(x)\ntwo(x)\n", "two(z)\n").replace("import a", "import d")
+    for name, text in texts.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    due = ["import a", "from b import c", 'x = "# no comment"', "one(x)", "two(x)", "three(x)"]
+    assert module.lines_of("one") == due
+    changes = [module.changed("one", name) for name in ("one", "same", "more", "less")]
+    assert changes == [(0, 0, 0), (0, 0, 0), (2, 1, 0), (0, 2, 1)]
+    assert module.changed("more", "one") == (0, 1, 2)
+
+
+def test_the_programs_whose_lines_are_counted(tmp_path, monkeypatch):
+    """Both programs of a way run; one just below the accuracy ends the measurement.
+
+    Catches: a program that is counted although nobody ran it, another one's launcher, and a way
+    whose package is missing.
+    """
+    module, commands = load("Lines-Changed"), []
+    output = {"loop_ps": "accuracy 0.5\naccuracy 0.9", "fit_strategy": "accuracy 0.875"}
+
+    def run(command, folder):
+        commands.append(command)
+        assert pathlib.Path(folder).is_dir()
+        return output.get(pathlib.Path(command[-1]).stem, "accuracy 0.85 or so")
+
+    module.drivers.run = run
+    assert module.accuracy("loop", ["python"]) == 0.85
+    assert commands == [["python", str(module.PROGRAMS / "loop.py")]]
+    for wrong in ("accuracy 0.849", "no number", "accuracy 0.8\naccuracy 0.9"):
+        output["loop"] = wrong
+        with pytest.raises(SystemExit, match=r"loop.py ends with accuracy .*not 0.85"):
+            module.accuracy("loop", ["python"])
+    output["loop"] = "accuracy 0.9"
+    output["loop_ps"] = "accuracy 0.95"
+    module.drivers.output_directory = lambda name: tmp_path
+    module.importlib = types.SimpleNamespace(
+        util=types.SimpleNamespace(find_spec=lambda name: name != "torch"),
+        metadata=types.SimpleNamespace(
+            distributions=lambda: [
+                types.SimpleNamespace(name=name, version=f"{n}.5")
+                for n, name in enumerate(("Torch", "tensorflow_cpu", "other"))
+            ]
+        ),
+    )
+    assert module.versions() == ["tensorflow-cpu 1.5", "torch 0.5"]
+    monkeypatch.setattr(sys, "argv", ["a script"])
+    del commands[:]
+    module.main()
+    stems = [[*command[:-1], pathlib.Path(command[-1]).stem] for command in commands]
+    horovod = "horovodrun --gloo -np 2 python loop_horovod".split()
+    assert stems == [
+        *(["python", "fit"], ["python", "fit_strategy"]),
+        *(["python", "loop"], horovod),
+        *(["python", "loop"], ["tfrun", "--workers", "2", "--", "loop_strategy"]),
+        *(["python", "loop"], "tfrun --workers 2 --ps 1 -- loop_ps".split()),
+    ]
+    text = (tmp_path / "table.txt").read_text()
+    page = (MEASUREMENTS / "Lines-Changed" / "table.txt").read_text()
+    form = re.compile(r"^ (\S.*?)  +(\d+) +(\d+) +(\d+) +(\d+) +(0\.\d\d)$", re.MULTILINE)
+    found, due = ({row[0]: row[1:] for row in form.findall(of)} for of in (text, page))
+    assert list(found) == [name for name in due if name != "PyTorch's DDP"] and len(due) == 5
+    assert all(found[name][:4] == due[name][:4] for name in found)
+    # The lines of PyTorch's programs, which no package is needed for.
+    ddp = [len(module.lines_of("torch_loop")), *module.changed("torch_loop", "torch_ddp")]
+    assert [str(number) for number in ddp] == list(due["PyTorch's DDP"][:4])
+    assert (
+        found["functions of a ps"][4] == "0.95" and found["fit with MirroredStrategy"][4] == "0.88"
+    )
+    assert "PyTorch's DDP is left out: there is no torch" in text
+    assert "\nlines: of the program for one process; 2" in text and "torch 0.5" in text
 
 
 # Pictures ----------------------------------------------------------------------------------------
