@@ -5,6 +5,8 @@ Nothing trains here: a run is a folder of metrics, and what is expected was coun
 
 import ast
 import functools
+import hashlib
+import io
 import itertools
 import json
 import multiprocessing
@@ -692,6 +694,266 @@ def test_each_result_has_the_numbers_of_its_own_run(tmp_path):
             + ("KeyError: x" if x == 3 else "")
             for x in order
         ]
+
+
+# What the drivers share --------------------------------------------------------------------------
+
+
+def flags_from(monkeypatch, *words, cases=(("a",), ("b",)), **more):
+    """Returns what Parser.only() returns of these words, or the one line with which it ends."""
+    parser = drivers.Parser("words")
+    parser.number("--n", 4, "a number")
+    parser.number("--x", 0.5, "a number", float, nargs="+")
+    parser.full("words")
+    parser.redraw(support.ROOT / "Measurements" / "Scaling" / "scaling.py")
+    monkeypatch.setattr(sys, "argv", ["a script", *words])
+    return parser.only(cases, **more)
+
+
+def test_the_flags_of_a_driver(monkeypatch, capsys):
+    """Numbers above zero, --redraw with a file or without, and cases by a part of their names.
+
+    Catches: a default that is lost, zero or no number that is taken, and --full that leaves cases
+    out.
+    """
+    flags, cases = flags_from(monkeypatch)
+    due = {"n": 4, "x": 0.5, "repeats": 3, "full": False, "anyway": False, "redraw": None}
+    assert (vars(flags), cases) == ({**due, "only": ""}, [("a",), ("b",)])
+    flags, _ = flags_from(monkeypatch, "--n", "1", "--x", "1e-9", "2", "--anyway", "--redraw")
+    assert (flags.n, flags.x, flags.anyway) == (1, [1e-9, 2], True)
+    assert flags.redraw == support.ROOT / "Measurements" / "Scaling" / "results.json"
+    assert str(flags_from(monkeypatch, "--redraw", "x.json")[0].redraw) == "x.json"
+    quick = [
+        flags_from(monkeypatch, *words, quick=("b",))[1]
+        for words in ([], ["--full"], ["--only", "a"])
+    ]
+    assert quick == [[("b",)], [("a",), ("b",)], [("a",)]]
+    for words, said in (
+        (["--n", "0"], "must be above 0, is 0"),
+        (["--n", "-1"], "must be above 0, is -1"),
+        (["--x", "inf"], "must be above 0, is inf"),
+        (["--x", "nan"], "must be above 0, is nan"),
+        (["--n", "1.5"], "invalid int value: '1.5'"),
+        (["--only", "c"], "--only must be in one of: a; b"),
+        (["--ful"], "unrecognized arguments: --ful"),
+    ):
+        with pytest.raises(SystemExit) as end:
+            flags_from(monkeypatch, *words)
+        assert end.value.code == 2 and said in capsys.readouterr().err
+
+
+def test_what_a_folder_of_a_measurement_is_called(tmp_path, monkeypatch):
+    """OUTPUT_DIR, or the time in RUNS_DIR, or in runs; it may be there already.
+
+    Catches: a folder that nobody asked for, and a second one that overwrites the first.
+    """
+    monkeypatch.chdir(tmp_path)
+    for name in ("OUTPUT_DIR", "RUNS_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    first = drivers.output_directory("A-Name")
+    assert first.is_dir() and first.parent.as_posix() == "runs/A-Name"
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d", first.name)
+    monkeypatch.setenv("RUNS_DIR", "others")
+    assert drivers.output_directory("A-Name").parent.as_posix() == "others/A-Name"
+    monkeypatch.setenv("OUTPUT_DIR", str(tmp_path / "a" / "b"))
+    assert [drivers.output_directory("A-Name") for _ in range(2)] == [tmp_path / "a" / "b"] * 2
+
+
+def test_the_words_of_a_table(tmp_path, monkeypatch):
+    """What the console has shown, without spaces at the ends; when, where, with which versions.
+
+    Catches: colours in the file, a width of the terminal, and a median of what is None.
+    """
+    monkeypatch.setattr(drivers.os, "cpu_count", lambda: 7)
+    words = drivers.setting("A 1", "B 2").split(", ")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", words[0]) and words[1:3] == ["A 1", "B 2"]
+    assert re.fullmatch(r"Python 3\.\d+\.\d+", words[3]) and words[4].startswith("7 cores (")
+    monkeypatch.setattr(drivers.sys, "stdout", types.SimpleNamespace(isatty=lambda: False))
+    assert drivers.table_console(33).width == 33
+    console = drivers.Console(width=20, record=True, file=io.StringIO())
+    table = drivers.plain_table("a", "b")
+    table.add_row("1", "2")
+    console.print(table)
+    console.print("[red]x[/red]   ")
+    drivers.leave(console, tmp_path, "a picture")
+    lines = (tmp_path / "table.txt").read_text().split("\n")
+    assert lines == ["", " a   b", " ─────", " 1   2", "", "x", ""]
+    assert drivers.spread([3, None, 1, 2, 8], "{:.1f}") == "2.5 (1.0-8.0)"
+    assert [drivers.spread([None], "{}"), drivers.spread([0], "{}")] == ["", "0 (0-0)"]
+    runs = [{"x": x, "y": None} for x in (3, None, 0, 8, 1)]
+    assert [drivers.middle(runs, "x"), drivers.middle(runs, "y")] == [2, None]
+
+
+def test_how_results_are_written(tmp_path):
+    """As the committed files are: an item of a list on a line where it has lists or dicts itself.
+
+    Catches: a file that differs from today's although its numbers do not.
+    """
+    value = {"a": {"b": [1, 2.5], "c": []}, "d": [{"e": [1]}, [2]], "f": {}, "g": "h", "i": (1,)}
+    drivers.write_results(tmp_path / "x.json", value)
+    assert (tmp_path / "x.json").read_text().split("\n") == [
+        "{",
+        ' "a": {',
+        '  "b": [1, 2.5],',
+        '  "c": []',
+        " },",
+        ' "d": [',
+        '  {"e": [1]},',
+        "  [2]",
+        " ],",
+        ' "f": {},',
+        ' "g": "h",',
+        ' "i": [1]',
+        "}",
+        "",
+    ]
+    for name in ("Scaling", "Compression", "Ring-Bandwidth", "Staleness"):
+        text = (MEASUREMENTS / name / "results.json").read_text()
+        assert drivers.json_lines(json.loads(text)) + "\n" == text, name
+
+
+def test_a_picture_names_its_results(tmp_path):
+    """Its width in dots, and the digest of the results that it shows.
+
+    Catches: a digest of another file, by which a picture of older results would pass.
+    """
+    import matplotlib.image
+
+    source, path = tmp_path / "results.json", tmp_path / "x.png"
+    source.write_text("[1]")
+    figure, axes = drivers.subplots(2.5, 1, 2, squeeze=False)
+    assert axes.shape == (1, 2) and not axes[0][0].spines["top"].get_visible()
+    assert not axes[0][0].spines["right"].get_visible() and axes[0][0].spines["left"].get_visible()
+    drivers.save(figure, path, source)
+    assert hashlib.sha256(b"[1]").hexdigest()[:16].encode() in path.read_bytes()
+    assert b"Drawn from" in path.read_bytes()
+    assert matplotlib.image.imread(path).shape[:2] == (350, 1008)  # 2.5 and 7.2 inches, 140 dpi
+    assert figure.get_layout_engine().__class__.__name__ == "ConstrainedLayoutEngine"
+
+
+def test_the_marks_of_bars(tmp_path, monkeypatch):
+    """Words stand right of the last dot; the axis has room for them, and the first bar is on top.
+
+    Catches: words over a bar, names of other bars, and a height that leaves lines of names out.
+    """
+    drawn = []
+    monkeypatch.setattr(drivers, "save", lambda *given: drawn.append(given))
+    values = {"a": [3.0, 1.0], "b\nb": [10.0, 5.0, 6.0], "c": [4.0]}
+    colours = {"a": "C0", "b\nb": "C1", "c": "C2"}
+    drivers.bars("a title", "a label", values, colours, "<{:g}>".format, "path", "source")
+    ((figure, *paths),) = drawn
+    (axes,) = figure.axes
+    assert paths == ["path", "source"]
+    assert [text.get_position() for text in axes.texts] == [(3.2, 0), (10.2, 1), (4.2, 2)]
+    assert [text.get_text() for text in axes.texts] == ["<2>", "<6>", "<4>"]
+    assert (axes.get_xlim(), axes.yaxis_inverted()) == ((0, 13), True)
+    assert [text.get_text() for text in axes.get_yticklabels()] == list(values)
+    assert list(axes.get_yticks()) == [0, 1, 2] == [bar.get_y() + 0.35 for bar in axes.patches]
+    assert figure.get_figheight() == pytest.approx(1.1 + 0.1 * (4 + 5 + 4))
+    import matplotlib.colors
+
+    faces = [matplotlib.colors.to_hex(bar.get_facecolor()) for bar in axes.patches]
+    assert faces == [matplotlib.colors.to_hex(colour) for colour in colours.values()]
+    assert [axes.get_title(loc="left"), axes.get_xlabel()] == ["a title", "a label"]
+
+
+def test_the_tasks_of_a_run(tmp_path, monkeypatch):
+    """Processes with this OUTPUT_DIR and a task, the first of each; none that has ended.
+
+    Catches: tasks of another run, launchers among them, a zombie that counts, and an error for a
+    process that is gone or not ours.
+    """
+    task = {
+        name: {"task": {"type": name[:-1], "index": int(name[-1])}} for name in ("ps0", "worker1")
+    }
+
+    def process(name, directory, status="running", error=None):
+        def environ():
+            if error:
+                raise error
+            env = {"OUTPUT_DIR": str(directory)}
+            return env | ({"TF_CONFIG": json.dumps(task[name])} if name else {})
+
+        return types.SimpleNamespace(environ=environ, status=lambda: status, name=name)
+
+    import psutil
+
+    there = [
+        process("ps0", tmp_path, error=psutil.AccessDenied(1)),
+        process("ps0", tmp_path / "other"),
+        process(None, tmp_path),
+        process("worker1", tmp_path, psutil.STATUS_ZOMBIE),
+        process("worker1", tmp_path, "sleeping"),
+        process("ps0", tmp_path),
+        process("worker1", tmp_path),
+    ]
+    monkeypatch.setattr(drivers.psutil, "process_iter", lambda: there)
+    assert drivers.tasks(tmp_path) == {("worker", 1): there[4], ("ps", 0): there[5]}
+
+
+def test_the_last_lines_of_a_run_that_fails(tmp_path):
+    """Its output is text, its input is empty, and ten lines of it are told with the exit code.
+
+    Catches: the first lines for the last, output that is lost, and an exit code that is.
+    """
+    code = (
+        "import os, sys; print(repr(sys.stdin.read()), os.environ['OUTPUT_DIR'], os.environ['A'])"
+    )
+    said = drivers.run([sys.executable, "-c", code], tmp_path, A="b")
+    assert said == f"'' {tmp_path} b\n"
+    code = "import sys; [print(n) for n in range(12)]; print('e', file=sys.stderr); sys.exit(7)"
+    with pytest.raises(SystemExit) as end:
+        drivers.run([sys.executable, "-u", "-c", code], tmp_path)
+    *lines, last = end.value.code.split("\n")
+    assert lines == [*map(str, range(3, 12)), "e"]
+    assert last.startswith(f"failed with exit code 7: {sys.executable} -u -c")
+
+
+def test_a_report_waits_until_the_machine_is_quiet(tmp_path, monkeypatch):
+    """Catches: a measurement of a busy machine, and one whose flag --anyway changes nothing."""
+    asked = []
+
+    def wait(anyway):
+        asked.append(anyway)
+        raise TimeoutError("others are busy")
+
+    monkeypatch.setattr(drivers.idle, "wait", wait)
+    monkeypatch.setenv("OUTPUT_DIR", str(tmp_path))
+    for anyway in (False, True):
+        flags = types.SimpleNamespace(redraw=None, anyway=anyway)
+        with pytest.raises(SystemExit, match="a-name: others are busy"):
+            drivers.report(tmp_path / "A-Name" / "a_name.py", flags, 40, None, None, None)
+    assert asked == [False, True]
+
+
+def test_pushes_and_tests_of_a_task(tmp_path):
+    """Catches: rows of all tasks for those of one, tests among the pushes, and another order."""
+    rows = {"worker-0": [(11, 2, 0), (13, 3, 0, 0.5)], "worker-1": [(10, 1, 0), (12, 3, 0)]}
+    write(tmp_path, rows)
+    assert [push["push_time"] for push in drivers.pushes(tmp_path)] == [10, 11, 12]
+    assert [push["push_time"] for push in drivers.pushes(tmp_path, "worker-1")] == [10, 12]
+    assert [test["test_loss"] for test in drivers.tests(tmp_path)] == [0]
+    assert drivers.tests(tmp_path, "worker-1") == []
+
+
+def test_a_sitting_takes_what_was_kept(tmp_path, monkeypatch):
+    """Catches: a share of another file, words without the number of repeats, and cases of another
+    sitting among the results."""
+    monkeypatch.setattr(drivers, "setting", lambda: "here")
+    shares = iter([0.5, 0.02, 0.6, 0.7, 0.8])
+    monkeypatch.setattr(
+        drivers.idle, "Others", lambda: types.SimpleNamespace(share=lambda: next(shares))
+    )
+    (tmp_path / "measured.json").write_text('{"b": [7], "others": {"b": [0.3]}}')
+    flags, numbers = types.SimpleNamespace(repeats=5, full=False, anyway=False), itertools.count()
+    console = drivers.Console(file=io.StringIO())
+    more = console, tmp_path, flags, [("a",)], lambda *_: next(numbers), "words"
+    assert drivers.sitting(*more) == ({"a": [1]}, "words; median (range) of 1; here", 0.3)
+    kept = json.loads((tmp_path / "measured.json").read_text())
+    assert kept == {"b": [7], "others": {"b": [0.3], "a": [0.02]}, "a": [1]}
+    flags.full = True  # after the third busy try the last one stays
+    flags.repeats = 2
+    assert drivers.sitting(*more) == ({"a": [1, 4]}, "words; median (range) of 2; here", 0.8)
 
 
 # Flags -------------------------------------------------------------------------------------------
