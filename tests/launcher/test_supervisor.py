@@ -8,7 +8,7 @@ import os
 import signal
 import types
 
-import made_run
+import run_files
 import psutil
 import pytest
 import scripted
@@ -173,8 +173,8 @@ def test_other_data_stop_a_run(second, code, world, tmp_path):
     """
 
     def write():
-        made_run.metrics(tmp_path / "E/run", "worker-0", data(8))
-        made_run.metrics(tmp_path / "E/run", "worker-1", data(7))
+        run_files.metrics(tmp_path / "E/run", "worker-0", data(8))
+        run_files.metrics(tmp_path / "E/run", "worker-1", data(7))
 
     end = [] if code is None else [(1, code)]
     seen = world(
@@ -334,7 +334,7 @@ def test_a_wrong_flag(trained, world, tmp_path):
 
     After the first row of metrics the flags were right, and it is a failure like others.
     """
-    write = [(0.5, lambda: made_run.metrics(tmp_path / "E/run", "worker-0", made_run.push(1, 1)))]
+    write = [(0.5, lambda: run_files.metrics(tmp_path / "E/run", "worker-0", run_files.push(1, 1)))]
     ends = at(1, *USAGE) + [(1, 2)]
     seen = world(worker_0=[(write if trained else []) + ends, ends], worker_1=[at(1, *USAGE), []])
     code, run = seen.run({"worker": 2}, restarts=1)
@@ -361,7 +361,7 @@ def test_a_usage_that_is_no_error(world):
 
 def test_what_a_run_says_that_goes_on(world, tmp_path):
     """Catches a run that seems to begin again, or to go on, and a warning where none is due."""
-    made_run.metrics(tmp_path / "E/run", "worker-0", made_run.push(1, 1))
+    run_files.metrics(tmp_path / "E/run", "worker-0", run_files.push(1, 1))
     seen = world(worker_0=[[(1, 0)], [(1, 0)]])
     seen.run({"worker": 1}, isolated=True)
     assert [line for _, line in seen.printed[1:]] == [
@@ -380,7 +380,7 @@ def test_what_a_run_says_that_goes_on(world, tmp_path):
 def test_a_warning_of_checkpoints_comes_once(world, tmp_path):
     """Catches a line every half a second from the fifth minute on, and none."""
     seen = world(worker_0=[[(1000, 0)]])
-    made_run.flags(tmp_path / "E/run", arguments={"checkpoint_steps": 70})
+    run_files.flags(tmp_path / "E/run", arguments={"checkpoint_steps": 70})
     os.utime(tmp_path / "E/run/flags.json", (8010, 8010))
     seen.run({"worker": 1})
     ((when, line),) = seen.lines()
