@@ -27,11 +27,11 @@ def main():
         (FIGURES / "pushes.json").write_text(pushes + "\n")
     fix, stale = sys.argv[1:2] in (["--fix"], ["--pushes"]), []
     for name, draw in DRAWN.items():
-        path, made = FIGURES / name, draw()
-        if not path.exists() or path.read_text() != made:
+        path, svg = FIGURES / name, draw()
+        if not path.exists() or path.read_text() != svg:
             stale.append(name)
             if fix:
-                path.write_text(made)
+                path.write_text(svg)
     for name in stale:
         print("{}: docs/figures/{}".format("written" if fix else "out of date", name))
     return bool(stale) and not fix

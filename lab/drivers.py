@@ -116,10 +116,10 @@ def by_turns(console, cases, repeats, measure, kept=None, tries=1):
             continue
         for _ in range(tries):
             others = idle.Others()
-            found, share = measure(case, repeat), others.share()
+            result, share = measure(case, repeat), others.share()
             if share < idle.MOST:
                 break
-        results[case[0]].append(found)
+        results[case[0]].append(result)
         shares.setdefault(case[0], []).append(share)
         if kept:
             kept.write_text(json.dumps(known | results))

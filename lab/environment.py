@@ -102,9 +102,9 @@ def make(root):
         say(f"setting up {venv} with Python {python}: once, 1 to 5 minutes, 2.2 GB")
         shutil.rmtree(place, ignore_errors=True)
         command = [sys.executable, "-m", "venv", place]
-        made = subprocess.run(command, capture_output=True, text=True, errors="replace")
-        if made.returncode:
-            told = (made.stdout + made.stderr).strip()
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace")
+        if done.returncode:
+            told = (done.stdout + done.stderr).strip()
             why = told.split("\n")[-1]
             if "ensurepip" in told or "No module named" in told:
                 why = "Debian and Ubuntu: apt install python3-venv"

@@ -27,9 +27,9 @@ CLONE_NEWNET = 0x40000000
 def context():
     """Returns what forks the tasks: a process that has imported TensorFlow."""
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
-    made = multiprocessing.get_context("forkserver")
-    made.set_forkserver_preload(["tensorflow", "keras", "sklearn.datasets"])
-    return made
+    forkserver = multiprocessing.get_context("forkserver")
+    forkserver.set_forkserver_preload(["tensorflow", "keras", "sklearn.datasets"])
+    return forkserver
 
 
 def task(script, flags, env, output, namespace):
@@ -60,10 +60,10 @@ def task(script, flags, env, output, namespace):
         runpy.run_path(str(script), run_name="__main__")
 
 
-def train(script, jobs, flags, directory, look=idle.own_seconds, hosts=None):
-    """Trains to the end, in `directory`; returns (whether it did not diverge, what look() saw).
+def train(script, jobs, flags, directory, sample=idle.own_seconds, hosts=None):
+    """Trains to the end, in `directory`; returns (whether it did not diverge, the samples).
 
-    look: called every SAMPLE_SECONDS. Returns its answers as [(seconds since 1970, answer)].
+    sample: called every SAMPLE_SECONDS. The samples are [(seconds since 1970, what it returned)].
     hosts: (an address, the file of a namespace) of each task, the ps first; this one without them.
     """
     directory.mkdir(parents=True, exist_ok=True)  # a second run goes on with the first
@@ -83,7 +83,7 @@ def train(script, jobs, flags, directory, look=idle.own_seconds, hosts=None):
         while True:
             # A ps ends with the last worker. Who has ended is asked first, then how.
             ended = not any(each.is_alive() for each in tasks.values())
-            samples.append((time.time(), look()))
+            samples.append((time.time(), sample()))
             if time.monotonic() > deadline:
                 sys.exit(f"{script} did not end in {RUN_SECONDS} s: {directory}")
             failed = [output for output, each in tasks.items() if each.exitcode]

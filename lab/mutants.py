@@ -312,10 +312,10 @@ def places(file: str, after: str = "") -> list[Place]:
     file: its path from the root of the project. Raises ValueError if no line begins so.
     """
     text = (ROOT / file).read_text()
-    found = (javascript_places if file.endswith(".js") else python_places)(file, text)
+    all_places = (javascript_places if file.endswith(".js") else python_places)(file, text)
     if not after:
-        return found
+        return all_places
     numbers = [n for n, line in enumerate(text.splitlines(), 1) if line.startswith(after)]
     if not numbers:
         raise ValueError(f"no line of {file} begins with {after!r}")
-    return [place for place in found if place.line > numbers[0]]
+    return [place for place in all_places if place.line > numbers[0]]

@@ -99,7 +99,7 @@ def sources():
     return [ROOT / f"{name}.py" for name in dict.fromkeys([*ordered, *names])]
 
 
-def made(source):
+def notebook_from(source):
     """The notebook of a source, without outputs; nothing in it but what follows from the source."""
     import jupytext
 
@@ -187,15 +187,15 @@ async def nothing_left(mark, kernel, name, seconds=5):
 
 def marked(mark):
     """The running processes of a run, by what it has put into their environment."""
-    found = []
+    processes = []
     for process in psutil.process_iter():
         try:
             if process.environ().get("NOTEBOOK_RUN", "").startswith(mark):
                 if process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
+                    processes.append(process)
         except (psutil.NoSuchProcess, psutil.AccessDenied, OSError):
             pass
-    return found
+    return processes
 
 
 def execute(path, notebook, seconds=SECONDS, is_over=None):
@@ -231,13 +231,15 @@ def execute(path, notebook, seconds=SECONDS, is_over=None):
 def write(source, executed):
     """Writes an executed notebook, and the outputs of predicted cells into the folded answers."""
     asked = [cell for cell in executed.cells if has_tag(cell, PREDICTED)]
-    found = ["\n".join(map(texts, cell.outputs)).strip("\n") for cell in asked]
+    cell_outputs = ["\n".join(map(texts, cell.outputs)).strip("\n") for cell in asked]
     text = source.read_text()
-    if len(SHOWN.findall(text)) != len(found):
+    if len(SHOWN.findall(text)) != len(cell_outputs):
         raise Failed(f"{source.stem}: not every predicted cell has an answer with a text below it")
-    lines = iter("".join(f"# {line}".rstrip() + "\n" for line in one.splitlines()) for one in found)
+    lines = iter(
+        "".join(f"# {line}".rstrip() + "\n" for line in one.splitlines()) for one in cell_outputs
+    )
     source.write_text(SHOWN.sub(lambda match: match[1] + next(lines) + match[3], text))
-    notebook = made(source)
+    notebook = notebook_from(source)
     for cell, ran in zip(notebook.cells, executed.cells, strict=True):
         if cell.cell_type == "code":
             cell.execution_count = ran.execution_count
@@ -270,7 +272,7 @@ def with_solutions(notebook, wrong=()):
             asked = number_of(cell)
         for folded in DETAILS.findall(cell.source) if cell.cell_type == "markdown" else []:
             refuse = f"assert check_{asked}(answer_{asked}) is False"
-            more = [f"{code}\n\n{refuse}" for each, code in wrong if each == asked]
+            more = [f"{code}\n\n{refuse}" for exercise, code in wrong if exercise == asked]
             for code in [*FENCE.findall(folded), *more]:
                 number += 1
                 cells.append(nbformat.v4.new_code_cell(code, id=f"solution-{number}"))
@@ -279,9 +281,9 @@ def with_solutions(notebook, wrong=()):
 
 def number_of(cell):
     """Which exercise the cell of an answer is for: "1", "2", ..., or "project"."""
-    found = re.match(rf"{ANSWER}(?:exercise |the )(\w+)", cell.source)
-    assert found, cell.source
-    return found[1]
+    match = re.match(rf"{ANSWER}(?:exercise |the )(\w+)", cell.source)
+    assert match, cell.source
+    return match[1]
 
 
 def texts(output):
@@ -297,7 +299,7 @@ def problems(source):
     notebook_path = source.with_suffix(".ipynb")
     if not notebook_path.exists():
         return [f"there is no notebook: python lab/notebooks.py --execute {source.stem}"]
-    notebook, fresh = nbformat.read(notebook_path, nbformat.NO_CONVERT), made(source)
+    notebook, fresh = nbformat.read(notebook_path, nbformat.NO_CONVERT), notebook_from(source)
     if not source.read_text().startswith(HEADER):
         return ["the source does not begin with the header, and a cell with the title"]
     return [
@@ -389,7 +391,7 @@ def recount():
     readme = ROOT / "README.md"
     page = readme.read_text()
     for source in sources():
-        text, number = source.read_text(), counted(made(source).cells)
+        text, number = source.read_text(), counted(notebook_from(source).cells)
         source.write_text(re.sub(r"(\*\*Time:\*\* )\d+", rf"\g<1>{number}", text, count=1))
         row = rf"(\| \[{source.stem}\]\({source.stem}\.ipynb\) \| )\d+"
         page = re.sub(row, rf"\g<1>{number}", page)
@@ -410,8 +412,8 @@ def hours(total):
 
 def time_of(cells):
     """The minutes that the first cell names are those that are counted."""
-    said = re.search(r"\*\*Time:\*\* (\d+) minutes", cells[0].source)
-    if not said or int(said[1]) != counted(cells):
+    match = re.search(r"\*\*Time:\*\* (\d+) minutes", cells[0].source)
+    if not match or int(match[1]) != counted(cells):
         yield f"it takes {counted(cells)} minutes: python lab/notebooks.py --minutes"
 
 
@@ -436,8 +438,8 @@ def predictions(cells):
 
 def shown(cell):
     """The output that stands in a folded answer."""
-    found = OUTPUT.search(cell.source)
-    return found[1].strip("\n") if found else ""
+    match = OUTPUT.search(cell.source)
+    return match[1].strip("\n") if match else ""
 
 
 def exercises(cells):
@@ -472,8 +474,8 @@ def wrong_with(output):
         yield f"shows {output.get('name', 'an error')}"
     text = texts(output)
     for what, pattern in UNWANTED.items():
-        if found := pattern.search(text):
-            yield f"shows {what}: {found[0].strip()}"
+        if match := pattern.search(text):
+            yield f"shows {what}: {match[0].strip()}"
     for kind in output.get("data", {}):
         if kind.startswith("image/"):
             if len(output.metadata.get(kind, {}).get("alt", "")) < 30:
@@ -488,19 +490,21 @@ def outputs(cells):
         if has_tag(cell, PREDICTED) and cell.outputs:
             yield f"cell {number} is predicted, and shows its output"
         for what, pattern in UNWANTED.items() if cell.cell_type == "markdown" else []:
-            if found := pattern.search(shown(cell)):
-                yield f"cell {number} shows {what}: {found[0].strip()}"
+            if match := pattern.search(shown(cell)):
+                yield f"cell {number} shows {what}: {match[0].strip()}"
         for output in cell.get("outputs", []):
             yield from (f"cell {number} {what}" for what in wrong_with(output))
 
 
 def chosen(names):
     """The sources of these names, all without any."""
-    found = {path.stem: path for path in sources()}
-    unknown = [name for name in names if name not in found]
+    by_name = {path.stem: path for path in sources()}
+    unknown = [name for name in names if name not in by_name]
     if unknown:
-        sys.exit("no such notebook: {}; there are {}".format(", ".join(unknown), ", ".join(found)))
-    return [found[name] for name in names] if names else list(found.values())
+        sys.exit(
+            "no such notebook: {}; there are {}".format(", ".join(unknown), ", ".join(by_name))
+        )
+    return [by_name[name] for name in names] if names else list(by_name.values())
 
 
 def run(paths, fresh, seconds):
@@ -510,7 +514,7 @@ def run(paths, fresh, seconds):
     """
     failed = 0
     for path in paths:
-        notebook = made(path) if fresh else notebook_of(path)
+        notebook = notebook_from(path) if fresh else notebook_of(path)
         try:
             took = execute(path, notebook, seconds)
             if fresh:
@@ -540,9 +544,9 @@ def main():
         return recount()
     if flags.execute or flags.run:
         return run(paths, flags.execute, flags.seconds)
-    found = [f"{path.stem}: {what}" for path in paths for what in problems(path)]
-    print("\n".join(found) or f"{len(paths)} notebooks are in order")
-    return bool(found)
+    faults = [f"{path.stem}: {what}" for path in paths for what in problems(path)]
+    print("\n".join(faults) or f"{len(paths)} notebooks are in order")
+    return bool(faults)
 
 
 if __name__ == "__main__":

@@ -65,7 +65,9 @@ def definitions(text: str) -> dict[int, str]:
             names = scope
             if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
                 names = [*scope, child.name]
-                first = min([child.lineno, *(each.lineno for each in child.decorator_list)])
+                first = min(
+                    [child.lineno, *(decorator.lineno for decorator in child.decorator_list)]
+                )
                 if not isinstance(child, ast.ClassDef):
                     lines[first] = ".".join(names)
             visit(child, names)

@@ -88,8 +88,8 @@ def title(path):
 
 def field(path, name):
     """What the docstring says after `name:`, also on indented lines below it, or an empty text."""
-    found = re.search(rf"^{name}: +(.+(?:\n {{15}}\S.*)*)$", docstring(path), re.MULTILINE)
-    return " ".join(found[1].split()) if found else ""
+    match = re.search(rf"^{name}: +(.+(?:\n {{15}}\S.*)*)$", docstring(path), re.MULTILINE)
+    return " ".join(match[1].split()) if match else ""
 
 
 def read_json(path):
@@ -154,17 +154,17 @@ PAPERS = ROOT / "docs" / "papers.txt"
 @functools.cache
 def all_papers():
     """Returns {key: (authors, year, title, link)} of docs/papers.txt. Raises ToolError."""
-    found = {}
+    papers_by_key = {}
     for number, line in enumerate(read(PAPERS).splitlines(), 1):
         if line.strip() and not line.startswith("#"):
             fields = tuple(field.strip() for field in line.split("|"))
-            if len(fields) != 5 or fields[0] in found or not fields[4].startswith("http"):
+            if len(fields) != 5 or fields[0] in papers_by_key or not fields[4].startswith("http"):
                 raise ToolError(
                     f"{shown(PAPERS)}, line {number}: write a key of its own, authors, year, title "
                     "and link, with | between them"
                 )
-            found[fields[0]] = fields[1:]
-    return found
+            papers_by_key[fields[0]] = fields[1:]
+    return papers_by_key
 
 
 def keys_of(page):
@@ -195,14 +195,14 @@ def paper(path):
     Of several papers of that author and year it is the one that the script's page names.
     """
     text = field(path, "Paper")
-    found = re.match(r"(\w+).*?\b((?:19|20)\d\d)\b", text)
-    if not found:
+    match = re.match(r"(\w+).*?\b((?:19|20)\d\d)\b", text)
+    if not match:
         return "" if text == "none" else text.partition(",")[0]
     for key in [*keys_of(read(path.with_name("README.md"))), *all_papers()]:
         authors, year, _, link = all_papers().get(key, ("", "", "", ""))
-        if (first_author(authors), year) == found.groups():
-            return f"[{found[1]} {year}]({link})"
-    return f"{found[1]} {found[2]}"
+        if (first_author(authors), year) == match.groups():
+            return f"[{match[1]} {year}]({link})"
+    return f"{match[1]} {match[2]}"
 
 
 def examples(_, __):
@@ -410,14 +410,14 @@ def examples_of_tests():
         script: re.compile(rf'["/]{script.parent.name}["/\]]|\b{script.stem}\b')
         for script in scripts()
     }
-    found = {}
+    scripts_of_tests = {}
     for folder in (EQUATIONS, ROOT / "tests" / "examples"):
         for path in sorted(folder.glob("test_*.py")):
             text = read(path)
             names = {script for script, pattern in named.items() if pattern.search(text)}
             if len(names) <= FEW:
-                found[path] = names
-    return found
+                scripts_of_tests[path] = names
+    return scripts_of_tests
 
 
 def tests(folder, _):
@@ -538,14 +538,14 @@ def provenance(launcher):
     return {"example": shown(launcher.parent), "digest": example_digest(script)}
 
 
-def check_provenance(found, launcher):
+def check_provenance(measured, launcher):
     """Raises ToolError unless these results are of the script that a run.sh starts today."""
     name, path = shown(launcher.parent), results_of(launcher)
     own, again = provenance(launcher), f"run python lab/results.py {words_of(launcher)}"
-    example = found.get("example", "an unknown example")
+    example = measured.get("example", "an unknown example")
     if example != own["example"]:
         raise ToolError(f"{example}'s {path.name} is shown on {name}'s page: {again}")
-    if found.get("digest") != own["digest"]:
+    if measured.get("digest") != own["digest"]:
         raise ToolError(
             f"{shown(path)} is outdated, because {script_of(launcher).name} has changed: "
             f"{again}, with --unchanged if the change alters no number"
@@ -561,7 +561,7 @@ def check_compared(name, runs, source):
     own = name.rpartition(": ")[2].split()[0].rstrip(",")
     folders = [f"{parent}/{own}".lstrip("/") for parent in PARENTS]
     digests = source.with_name(source.stem + "_digests.json")
-    folder = next((each for each in folders if (ROOT / each).is_dir()), own)
+    folder = next((candidate for candidate in folders if (ROOT / candidate).is_dir()), own)
     if not (ROOT / folder).is_dir() and len(read_json(digests)) == 1:
         (folder,) = read_json(digests)  # the cases of a measurement of one example do not name it
     own_name = docstring(script(ROOT / folder)).partition(":")[0]
@@ -589,9 +589,9 @@ def measured_runs(folder, launcher):
     path = results_of(launcher)
     if not path.exists():
         return None
-    found = read_json(path)
-    check_provenance(found, launcher)
-    return found
+    measured = read_json(path)
+    check_provenance(measured, launcher)
+    return measured
 
 
 def argument(folder, part, word):
@@ -604,20 +604,22 @@ def argument(folder, part, word):
 
 def result(folder, launcher):
     """One line: the median and range of the runs that lab/results.py has made."""
-    found = measured_runs(folder, launcher)
-    if not found:
+    measured = measured_runs(folder, launcher)
+    if not measured:
         return NOT_MEASURED
-    runs, parts = found["runs"], []
+    runs, parts = measured["runs"], []
     for run in runs:
         run["rate"] = run["updates"] / run["training_seconds"]
     for name, (words, form, times) in REPORTED.items():
         if any(run.get(name) for run in runs):
             values = [times * run[name] for run in runs if name in run]
             parts.append(words.format(*pages.texts(values, form)))
-    others = idle.words(found["others"]) if "others" in found else f"load {found['load']:.1f}"
+    others = (
+        idle.words(measured["others"]) if "others" in measured else f"load {measured['load']:.1f}"
+    )
     return (
-        f"`{found['command'].replace(' --seed S', '')}`, {len(runs)} seeds: {', '.join(parts)}. "
-        f"{found['date']}, {found['cores']} cores, {others}."
+        f"`{measured['command'].replace(' --seed S', '')}`, {len(runs)} seeds: {', '.join(parts)}. "
+        f"{measured['date']}, {measured['cores']} cores, {others}."
     )
 
 
@@ -629,20 +631,20 @@ USUAL = re.compile(
 
 def output(folder, launcher):
     """What the first of these runs has printed, but for what all runs print."""
-    found = measured_runs(folder, launcher)
+    measured = measured_runs(folder, launcher)
     lines: list[str] = []
-    for line in found["output"] if found else []:
+    for line in measured["output"] if measured else []:
         line = "..." if USUAL.search(line) else line
         if lines[-1:] != ["..."] or line != "...":
             lines.append(line)
-    return "```\n{}\n```".format("\n".join(lines)) if found else NOT_MEASURED
+    return "```\n{}\n```".format("\n".join(lines)) if measured else NOT_MEASURED
 
 
 def excerpt(folder, launcher):
     """The lines of that output which tell of updates, and the last."""
-    found = measured_runs(folder, launcher)
-    lines = [line for line in found["output"] if ": update" in line or "] update" in line]
-    return "```\n{}\n```".format("\n".join([*lines[:2], "...", lines[-1], found["output"][-1]]))
+    measured = measured_runs(folder, launcher)
+    lines = [line for line in measured["output"] if ": update" in line or "] update" in line]
+    return "```\n{}\n```".format("\n".join([*lines[:2], "...", lines[-1], measured["output"][-1]]))
 
 
 YOUR_MODEL = ROOT / "Your-Model"
@@ -653,22 +655,23 @@ def written(_, __):
     path = YOUR_MODEL / "results.json"
     if not path.exists():
         return NOT_MEASURED
-    found = read_json(path)
-    for name, digest in found["digests"].items():
+    results = read_json(path)
+    for name, digest in results["digests"].items():
         if example_digest(ROOT / name) != digest:
             raise ToolError(
                 f"{shown(path)} is outdated, because {name} has changed: run Your-Model/run.sh, "
                 "then python Your-Model/generate.py RUN --save Your-Model"
             )
-    text = "\n".join(map(str.rstrip, (found["prompt"] + found["written"]).splitlines()))
-    rounds = f"{found['updates']} rounds of {found['arguments']['local_steps']} steps"
+    text = "\n".join(map(str.rstrip, (results["prompt"] + results["written"]).splitlines()))
+    rounds = f"{results['updates']} rounds of {results['arguments']['local_steps']} steps"
+    workers = f"{results['workers']} workers"
     return (
         f"```text\n{text}\n```\n"
-        f"*{found['example']}, {found['workers']} workers, {rounds} in {found['seconds']:.0f} s: "
-        f"{found['test_bits_per_byte']:.2f} bits a byte in the test, "
-        f"where guessing has 8. The help texts of Python {found['python']} have "
-        f"{found['text_bytes']:,} bytes, SHA-256 {found['text_sha256'][:12]}…. "
-        f"{found['date']}, {found['cores']} cores.*"
+        f"*{results['example']}, {workers}, {rounds} in {results['seconds']:.0f} s: "
+        f"{results['test_bits_per_byte']:.2f} bits a byte in the test, "
+        f"where guessing has 8. The help texts of Python {results['python']} have "
+        f"{results['text_bytes']:,} bytes, SHA-256 {results['text_sha256'][:12]}…. "
+        f"{results['date']}, {results['cores']} cores.*"
     )
 
 

@@ -42,10 +42,10 @@ def split(text):
     parts: list[tuple[str | None, list[str]]] = [(None, [])]
     name, below = None, False
     for number, line in enumerate(text.splitlines(), 1):
-        found = MARKER.match(line)
-        if not found and re.match(r"\s*#\s*(end)?region\b", line):
+        marker = MARKER.match(line)
+        if not marker and re.match(r"\s*#\s*(end)?region\b", line):
             raise ValueError(f"line {number} is not a marker, but looks like one: {line}")
-        kind, marked = found.groups() if found else (None, None)
+        kind, marked = marker.groups() if marker else (None, None)
         opens = kind == "region"
         closes = kind == "endregion"
         divides = line.startswith(DIVIDER)
@@ -77,13 +77,13 @@ def split_file(path):
 
 def regions(path):
     """Returns {name: text} of one script. Raises ToolError where a name stands twice."""
-    made = {}
+    texts = {}
     for name, lines in split_file(path):
-        if name in made:
+        if name in texts:
             raise ToolError(f"{shown(path)}: the region {name} stands twice; remove one")
         if name:
-            made[name] = "\n".join(lines)
-    return made
+            texts[name] = "\n".join(lines)
+    return texts
 
 
 def folded(path):
@@ -115,12 +115,12 @@ def difference(a, b):
 
 def problems(root=ROOT):
     """(one text for each fault, the number of copies of regions that were compared)."""
-    found, copies = [], 0
+    faults, copies = [], 0
     first: dict[str, tuple[pathlib.Path, str]] = {}  # {region: the first script with it, its text}
     defined: dict[str, set[pathlib.Path]] = {}  # {function or class: scripts}
     for folder in folders(root):
         if not any(path.parent == folder for path in tracked("*.py", root)):
-            found.append(f"{folder} has a run.sh and no script")
+            faults.append(f"{folder} has a run.sh and no script")
     for path in scripts(root):
         try:
             for line in folded(path):
@@ -131,13 +131,13 @@ def problems(root=ROOT):
                 reference, standard = first.setdefault(name, (path, text))
                 if text != standard:
                     parts = standard.splitlines(), text.splitlines()
-                    found.append("\n".join(unified(*parts, str(reference), str(path))))
+                    faults.append("\n".join(unified(*parts, str(reference), str(path))))
         except ToolError as error:
-            found.append(str(error))
+            faults.append(str(error))
     for name, paths in defined.items():
         if len(paths) > 1 and name not in OWN:
-            found.append(f"{name} is in {len(paths)} scripts, but in no region")
-    return found, copies
+            faults.append(f"{name} is in {len(paths)} scripts, but in no region")
+    return faults, copies
 
 
 def fix(source, *targets):
@@ -164,10 +164,10 @@ def main():
     if flags.diff:
         print("\n".join(difference(*flags.diff)))
         return 0
-    found, copies = problems()
+    faults, copies = problems()
     fine = f"{copies} copies of regions in {len(scripts())} scripts are the same"
-    print("\n\n".join(found) or fine)
-    return bool(found)
+    print("\n\n".join(faults) or fine)
+    return bool(faults)
 
 
 if __name__ == "__main__":

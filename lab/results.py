@@ -126,11 +126,11 @@ def keep_pictures(directory, launcher, page):
 def mark_unchanged(launcher):
     """Writes the digest of today's script into the results of an example, here and in Compare."""
     name, path = shown(launcher.parent), readmes.results_of(launcher)
-    found, own = readmes.read_json(path), readmes.provenance(launcher)
-    before = found.get("digest")
-    if found.get("example") != own["example"]:
-        readmes.check_provenance(found, launcher)  # raises: these are no results of this example
-    path.write_text(json.dumps({**found, **own}, indent=1) + "\n")
+    measured, own = readmes.read_json(path), readmes.provenance(launcher)
+    before = measured.get("digest")
+    if measured.get("example") != own["example"]:
+        readmes.check_provenance(measured, launcher)  # raises: these are no results of this example
+    path.write_text(json.dumps({**measured, **own}, indent=1) + "\n")
     for path in examples.tracked("*_digests.json"):  # of Compare, and others
         digests = readmes.read_json(path)
         # Numbers that an earlier change has made outdated stay so.

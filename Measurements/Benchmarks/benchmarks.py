@@ -177,17 +177,19 @@ def example(name, model, folder, environment):
 def twice(name, model, folder, environment):
     """Runs an example of one process twice at once; returns the sum of both."""
     folders = [folder / "first", folder / "second"]
-    for each in folders:
-        each.mkdir()
+    for subfolder in folders:
+        subfolder.mkdir()
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        return sum(pool.map(lambda each: example(name, model, each, environment), folders))
+        rates = pool.map(lambda folder: example(name, model, folder, environment), folders)
+        return sum(rates)
 
 
 def peer(name, model, folder, environment, form=None):
     """Runs a peer, in its fastest form or in this one; returns what example() does."""
-    kind, together, cluster = OTHERS[name]
+    kind, steps_per_call, cluster = OTHERS[name]
     layers, batch_size, _ = MODELS[model]
-    more = ["--layers", json.dumps(layers), "--batch-size", batch_size, "--together", together]
+    more = ["--layers", json.dumps(layers), "--batch-size", batch_size]
+    more += ["--together", steps_per_call]
     more += ["--form", form or FORMS[kind][0], "--seconds", SECONDS]
     command = ["tfrun", *cluster, "--", PEERS, kind, *more]
     drivers.run(command, folder / "run", **environment)
@@ -228,14 +230,14 @@ def measure(name, model, environment):
 
 def ratios(results):
     """Returns {(one program, the other): {model: the ratio of each round}} of RATIOS."""
-    found = {}
+    ratios_of_pairs = {}
     for pair in RATIOS:
         one, other = [results.get(name, {}) for name in pair]
         for model in MODELS:
             if one.get(model) and other.get(model):  # the rounds that both have
                 values = [a / b for a, b in zip(one[model], other[model])]
-                found.setdefault(pair, {})[model] = values
-    return found
+                ratios_of_pairs.setdefault(pair, {})[model] = values
+    return ratios_of_pairs
 
 
 def table_of(results):
@@ -255,15 +257,15 @@ def words(values):
     return drivers.spread(values, "{:,.0f}" if large else "{:.2f}")
 
 
-def forms_table(found):
+def forms_table(results):
     """Returns the table of the page: of each peer its forms, the fastest first, and their rates."""
     rows = [
         [name, form, words(rates)]
-        for name, forms in found["rates"].items()
+        for name, forms in results["rates"].items()
         for form, rates in sorted(forms.items(), key=lambda pair: -statistics.median(pair[1]))
     ]
     return pages.table(
-        ["peer", "form", "mini-batches per second"], rows, f"{FORM_WORDS}\n\n{found['about']}"
+        ["peer", "form", "mini-batches per second"], rows, f"{FORM_WORDS}\n\n{results['about']}"
     )
 
 
@@ -283,9 +285,9 @@ def measure_forms(names, flags):
     for key, name, form in plan:
         results.setdefault(name, {})[form] = rates[key]
     about = f"{drivers.setting(*versions())}; {idle.words(others.share())}"
-    found = {"rates": results, "about": about}
-    (directory / "forms.json").write_text(json.dumps(found, indent=1) + "\n")
-    pages.leave(directory / "forms.txt", forms_table(found))
+    document = {"rates": results, "about": about}
+    (directory / "forms.json").write_text(json.dumps(document, indent=1) + "\n")
+    pages.leave(directory / "forms.txt", forms_table(document))
     print(f"forms.txt is in {directory}")
 
 
@@ -356,11 +358,11 @@ def main():
 
 def versions():
     """Returns the names and versions of what is compared."""
-    found = {
+    by_name = {
         d.name.lower().replace("_", "-"): d.version for d in importlib.metadata.distributions()
     }
     names = ["tensorflow", "tensorflow-cpu", "torch"]
-    return [f"{name} {found[name]}" for name in names if name in found]
+    return [f"{name} {by_name[name]}" for name in names if name in by_name]
 
 
 if __name__ == "__main__":

@@ -56,15 +56,15 @@ def rate(task, program, place, folder):
     return sum(row["examples"] for row in later[1:]) / seconds
 
 
-def table(found):
+def table(results):
     """Returns the table of the page: examples per second in each place, and their ratio."""
     rows = []
     for task, program in CASES:
-        rates = [found["rates"][f"{task}; {program}; {place}"] for place in PLACES]
+        rates = [results["rates"][f"{task}; {program}; {place}"] for place in PLACES]
         ratios = [gpu / processor for gpu, processor in zip(*rates)]
-        values = [drivers.spread(each, "{:,.0f}") for each in rates]
+        values = [drivers.spread(place_rates, "{:,.0f}") for place_rates in rates]
         rows.append([task, program, *values, drivers.spread(ratios, "{:.2f}")])
-    return pages.table(["task", "program", *PLACES, "ratio"], rows, found["about"])
+    return pages.table(["task", "program", *PLACES, "ratio"], rows, results["about"])
 
 
 def measure(flags, setting):
@@ -89,7 +89,7 @@ def measure(flags, setting):
     rates = drivers.by_turns(drivers.table_console(120), plan, flags.rounds, one, kept)
     name = ", ".join(nvidia_smi("--query-gpu=name,driver_version", "--format=csv,noheader"))
     about = f"{name}; {drivers.setting(*setting)}; {idle.words(others.share())}"
-    found = {"rates": rates, "about": about}
-    (directory / "gpu.json").write_text(json.dumps(found, indent=1) + "\n")
-    pages.leave(directory / "gpu.txt", table(found))
+    results = {"rates": rates, "about": about}
+    (directory / "gpu.json").write_text(json.dumps(results, indent=1) + "\n")
+    pages.leave(directory / "gpu.txt", table(results))
     print(f"gpu.txt is in {directory}")

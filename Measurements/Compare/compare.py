@@ -81,7 +81,7 @@ def words_of(result):
 def with_rate(words, factor, flag="learning-rate"):
     """Returns flags, one of which is multiplied."""
     return re.sub(
-        rf"--{flag} (\S+)", lambda found: f"--{flag} {float(found[1]) * factor:.4g}", words
+        rf"--{flag} (\S+)", lambda match: f"--{flag} {float(match[1]) * factor:.4g}", words
     )
 
 
@@ -336,14 +336,14 @@ def words(name, task, knobs, point):
     if "rho" in values:
         alpha = values["rho"] / workers_of(task, name)
         values["rho"] = float(f"{alpha / values['learning-rate']:.6g}")
-    found = [f"--{flag} {value:g}" for flag, value in values.items()]
+    flags = [f"--{flag} {value:g}" for flag, value in values.items()]
     folder = folder_of(name)
     if has(folder, "learning-rates"):
         several = re.search(r'\("learning-rates", "([\d.,]+)"', text_of(folder))[1].split(",")
         factor = values["learning-rate"] / float(several[0])
-        rates = ",".join(f"{factor * float(each):g}" for each in several)
-        found[0] = f"--learning-rates {rates}"
-    return " ".join(found)
+        rates = ",".join(f"{factor * float(rate):g}" for rate in several)
+        flags[0] = f"--learning-rates {rates}"
+    return " ".join(flags)
 
 
 def sums(name):
@@ -402,10 +402,10 @@ class Measurement:
         """Returns what was measured of a row of a task."""
         return self.cases.get(f"{task}: {name}", {"tries": [], "runs": []})
 
-    def keep(self, task, name, key, found):
+    def keep(self, task, name, key, result):
         """Adds a try or a run, and writes all."""
         case = self.cases.setdefault(f"{task}: {name}", {"tries": [], "runs": []})
-        case[key].append(found)
+        case[key].append(result)
         new = self.kept.with_suffix(".new")
         new.write_text(json.dumps(self.cases))
         new.replace(self.kept)
@@ -477,8 +477,8 @@ class Measurement:
                 break
         else:
             n, mean = workers_of(own, name), own.mean + (0.05 if own.problem else 0.002)
-            together = kind(folder_of(name)) in TOGETHER
-            rate = (1 / mean / 1.5 if together else n / mean) / T
+            synchronous = kind(folder_of(name)) in TOGETHER
+            rate = (1 / mean / 1.5 if synchronous else n / mean) / T
             if own.link and n > 1:
                 rate = 2 * own.link / T
         return max(1, round(rate * own.seconds / one_run.TESTS))
@@ -487,8 +487,8 @@ class Measurement:
         """Returns the updates of a run that the seconds do not end."""
         own = self.flags.tasks[task]
         n = workers_of(own, name)
-        together = n if kind(folder_of(name)) in TOGETHER else 1
-        return max(1, own.local * n // together // local_steps(name, ""))
+        per_step = n if kind(folder_of(name)) in TOGETHER else 1
+        return max(1, own.local * n // per_step // local_steps(name, ""))
 
     def run(self, task, name, flags, seed, tuning, limit=None, curve=None):
         """Trains once, and again while others use the machine; returns the numbers."""
@@ -506,10 +506,10 @@ class Measurement:
             self.hosts_module.limit(len(self.hosts), own.link)
         for _ in range(1 if self.flags.anyway else TRIES):
             start = self.start(task, name, flags, seed)
-            found = one_run.run(start, end, steps, interval, self.dataset(task, tuning), tuning)
-            if found.get("others", 0) < (MOST_TUNING if tuning else idle.MOST):
+            result = one_run.run(start, end, steps, interval, self.dataset(task, tuning), tuning)
+            if result.get("others", 0) < (MOST_TUNING if tuning else idle.MOST):
                 break
-        return found
+        return result
 
     def measure(self, task, name):
         """Measures what is missing of a row of a task."""
@@ -528,13 +528,13 @@ class Measurement:
         case["chosen"], case["seconds"] = setting, own.seconds
         while len(case["runs"]) < self.flags.seeds:
             seed = row.first + len(case["runs"])
-            found = self.run(task, name, setting, seed, False)
-            case["measured"] = drivers.setting(f"TensorFlow {found.get('tensorflow', 'unknown')}")
+            run = self.run(task, name, setting, seed, False)
+            case["measured"] = drivers.setting(f"TensorFlow {run.get('tensorflow', 'unknown')}")
             case.setdefault(
                 "digest", examples.example_digest(examples.main_script(folder_of(name)))
             )
-            self.keep(task, name, "runs", found)
-            say(f"{task}: {name}: {setting}, seed {seed}: {result_in_words(found)}")
+            self.keep(task, name, "runs", run)
+            say(f"{task}: {name}: {setting}, seed {seed}: {result_in_words(run)}")
         say(f"{task}: {name}: done, {(time.monotonic() - began) / 60:.1f} minutes of this sitting")
 
     def before(self, task, name):
@@ -553,13 +553,13 @@ class Measurement:
             point, seed, stage, limit, curve = following
             own = self.flags.tasks[task]
             setting = words(name, own, knobs, point)
-            found = self.run(task, name, setting, seed, True, limit, curve)
-            tried = one_run.tried(found, seed, stage, point, None)
+            run = self.run(task, name, setting, seed, True, limit, curve)
+            tried = one_run.tried(run, seed, stage, point, None)
             self.keep(task, name, "tries", {**tried, "words": setting})
             case = self.case(task, name)
             say(
                 f"{task}: {name}: try {len(case['tries'])}, {setting}, seed {seed}: "
-                f"{result_in_words(found)}"
+                f"{result_in_words(run)}"
             )
         best = search.chosen(case["tries"])
         if best is None:
@@ -573,24 +573,24 @@ class Measurement:
 def local_steps(name, flags):
     """Returns T of a row with these flags."""
     text = f"{row_of(name).example} {flags}"
-    if found := re.search(r"--local-steps[ =](\d+)", text):
-        return int(found[1])
+    if match := re.search(r"--local-steps[ =](\d+)", text):
+        return int(match[1])
     default = re.search(r'\("local-steps", (\d+),', text_of(folder_of(name)))
     return int(default[1]) if default else 1
 
 
-def result_in_words(found):
+def result_in_words(run):
     """Returns how a run has ended, for the line that tells of it."""
-    if "failed" in found:
-        return "failed: " + found["failed"].strip().splitlines()[-1][:200]
-    at = found.get("reached")
+    if "failed" in run:
+        return "failed: " + run["failed"].strip().splitlines()[-1][:200]
+    at = run.get("reached")
     after = "never" if at is None else f"after {at:.2f} s"
-    loss = found.get("test_loss")
+    loss = run.get("test_loss")
     loss = "none" if loss is None else f"{loss:.3f}"
     return (
-        f"{found['ended']}, first at the target {after}, loss {loss}, "
-        f"CV {found.get('cv')}, staleness {found.get('staleness_mean')}, "
-        f"took {found['took']:.0f} s, others {found['others']:.0%}"
+        f"{run['ended']}, first at the target {after}, loss {loss}, "
+        f"CV {run.get('cv')}, staleness {run.get('staleness_mean')}, "
+        f"took {run['took']:.0f} s, others {run['others']:.0%}"
     )
 
 
@@ -638,9 +638,9 @@ def own_task(flags):
 def in_full(name):
     """Returns the folder of a row with its parent, which may be left out: Local-SGD."""
     folder, *more = name.split(" ", 1)
-    places = [f"{parent}/{folder}".lstrip("/") for parent in examples.PARENTS]
-    found = next((each for each in places if (examples.ROOT / each / "run.sh").is_file()), folder)
-    return " ".join([found, *more])
+    paths = [f"{parent}/{folder}".lstrip("/") for parent in examples.PARENTS]
+    full = next((path for path in paths if (examples.ROOT / path / "run.sh").is_file()), folder)
+    return " ".join([full, *more])
 
 
 def parse_flags():
@@ -710,8 +710,8 @@ def minutes(measurement, plan, more=START_SECONDS):
         else:
             left = search.MOST - len(case["tries"])
             usual = min(left, max(0, first + each_knob * len(knobs) - len(case["tries"])))
-        each = (own.seconds or LOCAL_SECONDS) + more
-        likely, most = likely + (usual + runs) * each, most + (left + runs) * each
+        run_seconds = (own.seconds or LOCAL_SECONDS) + more
+        likely, most = likely + (usual + runs) * run_seconds, most + (left + runs) * run_seconds
     return math.ceil(likely / 60), math.ceil(most / 60)
 
 
@@ -723,15 +723,15 @@ def pilot(measurement, task):
     """
     if measurement.case(task, ONE)["tries"]:
         return START_SECONDS
-    found = measurement.run(task, ONE, "", 0, True)
-    if "failed" in found or not found.get("evaluations"):
-        sys.exit(f"compare: one process cannot train {task}: {found.get('failed', found['ended'])}")
+    run = measurement.run(task, ONE, "", 0, True)
+    if "failed" in run or not run.get("evaluations"):
+        sys.exit(f"compare: one process cannot train {task}: {run.get('failed', run['ended'])}")
     say(
-        f"pilot: one process makes {found['updates_per_second']:.0f} updates a second; "
-        f"test loss {found['test_loss']:.4g} after {found['seconds']:.0f} s; "
-        f"the run took {found['took']:.0f} s"
+        f"pilot: one process makes {run['updates_per_second']:.0f} updates a second; "
+        f"test loss {run['test_loss']:.4g} after {run['seconds']:.0f} s; "
+        f"the run took {run['took']:.0f} s"
     )
-    return max(0, found["took"] - found["seconds"])
+    return max(0, run["took"] - run["seconds"])
 
 
 def searched(tasks):

@@ -130,7 +130,7 @@ class Watch:
             times.append(float(pushes[self.start.calls - 1][0]))
         self.began, self.chief = max(times), paths[0]
 
-    def look(self):
+    def poll(self):
         """Is called a few times a second."""
         if self.began is None:
             self.begin()
@@ -181,7 +181,7 @@ def run(start, end, steps, interval, dataset, validation):
         copy = directory / start.script.name
         watch = Watch(directory, start, end)
         try:
-            whole = forked.train(copy, start.jobs, flags, directory, watch.look, start.hosts)[0]
+            whole = forked.train(copy, start.jobs, flags, directory, watch.poll, start.hosts)[0]
             ended = search.TIME if whole else search.DIVERGED
         except Enough as reason:
             ended = str(reason)
@@ -190,9 +190,9 @@ def run(start, end, steps, interval, dataset, validation):
                 return {"ended": search.FAILED, "failed": str(error)[-500:], "seed": start.seed}
             ended = search.DIVERGED
         share = others.share()
-        found = numbers(RunData.read(directory), start, end)
+        results = numbers(RunData.read(directory), start, end)
     own = {"ended": ended, "seed": start.seed, "others": round(share, 3)}
-    return {**own, "took": round(time.monotonic() - began, 1), **found}
+    return {**own, "took": round(time.monotonic() - began, 1), **results}
 
 
 def numbers(data, start, end):
@@ -266,7 +266,7 @@ def training_clock(pushes, tests, waits, calls=1):
         times[push["task"]].append(push["push_time"])
     # Where workers count steps of their own, those of the first count, which tests.
     counted = [push for push in pushes if push["task"] == tests[0]["task"]] or pushes
-    settled = max(each[min(calls - 1, len(each) // 3)] for each in times.values())
+    settled = max(own_times[min(calls - 1, len(own_times) // 3)] for own_times in times.values())
     settled = min(settled, counted[len(counted) // 2]["push_time"])
     last = max(push["push_time"] for push in counted)
     steps = np.maximum.accumulate([push["global_step"] for push in counted])
@@ -320,11 +320,11 @@ def short(number):
     return float(f"{number:.5g}")
 
 
-def tried(found, seed, stage, point, end):
+def tried(run, seed, stage, point, end):
     """Returns a try, for search.py, of the numbers of a run."""
-    rows = found.get("evaluations") or {"seconds": [], "loss": []}
-    ended = found["ended"]
-    if ended == search.REACHED and found["reached"] is None:
+    rows = run.get("evaluations") or {"seconds": [], "loss": []}
+    ended = run["ended"]
+    if ended == search.REACHED and run["reached"] is None:
         ended = search.TIME  # the seconds, counted again, say that it came later
     seconds = rows["seconds"]
     some = range(0, len(seconds), max(1, len(seconds) // 25))
@@ -333,14 +333,14 @@ def tried(found, seed, stage, point, end):
         "seed": seed,
         "stage": stage,
         "ended": ended,
-        "reached": found.get("reached"),
+        "reached": run.get("reached"),
         "loss": rows["loss"][-1] if rows["loss"] else None,
         "at": seconds[-1] if seconds else 0,
         "curve": [[rows[name][i] for i in some] for name in ("seconds", "loss")],
-        "updates_per_second": found.get("updates_per_second"),
-        "others": found.get("others"),
-        "took": found.get("took"),
+        "updates_per_second": run.get("updates_per_second"),
+        "others": run.get("others"),
+        "took": run.get("took"),
     }
-    if "failed" in found:
-        result["failed"] = found["failed"]
+    if "failed" in run:
+        result["failed"] = run["failed"]
     return result

@@ -38,12 +38,12 @@ def looks(rows, what, length):
     """
     length = length or rows["seconds"][-1]
     moments = length * (np.arange(LOOKS) + 1) / LOOKS
-    places = np.searchsorted(rows["seconds"], moments + 1e-9, "right") - 1
-    values = np.array([np.nan, *rows[what]], float)[places + 1]
+    rows_before = np.searchsorted(rows["seconds"], moments + 1e-9, "right") - 1
+    values = np.array([np.nan, *rows[what]], float)[rows_before + 1]
     means = np.convolve(values, np.ones(LAST) / LAST, "valid")
     after = slice(LAST - 1, None)
-    found = zip(moments[after].tolist(), means.tolist(), places[after].tolist())
-    return [look for look in found if np.isfinite(look[1])]
+    candidates = zip(moments[after].tolist(), means.tolist(), rows_before[after].tolist())
+    return [look for look in candidates if np.isfinite(look[1])]
 
 
 def arrival(rows, target, length):
@@ -183,14 +183,14 @@ def digests_of(cases, results, folder_of):
 
     Where a script has changed between two tasks, it is that which is not today's.
     """
-    found = {}
+    digests = {}
     for name in results:
         folder = folder_of(name.split(": ", 1)[1])
         today = digest_today(folder)
         own = cases[name].get("digest", today)
-        if found.get(folder, today) == today:
-            found[folder] = own
-    return dict(sorted(found.items()))
+        if digests.get(folder, today) == today:
+            digests[folder] = own
+    return dict(sorted(digests.items()))
 
 
 def other_tasks(before, new):
@@ -214,9 +214,11 @@ def when_and_where(results):
     for result in results.values():
         day, _, place = (result["measured"] or "").partition(", ")
         days.setdefault(place, {})[day] = None
-    places = [", ".join([*sorted(filter(None, own)), place]) for place, own in days.items()]
+    days_and_machines = [
+        ", ".join([*sorted(filter(None, own)), place]) for place, own in days.items()
+    ]
     shares = [run.get("others") or 0 for result in results.values() for run in result["runs"]]
     tries = [result["most_others_of_tries"] for result in results.values()]
     share = drivers.idle.words(max(shares, default=0))
     quiet = f"{share} at most, {max(tries, default=0):.0%} while tuning"
-    return "; ".join([*filter(None, places), quiet])
+    return "; ".join([*filter(None, days_and_machines), quiet])

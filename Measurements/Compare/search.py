@@ -87,11 +87,11 @@ def score(tried):
 
 def latest(tries, stages=(1, 2)):
     """Returns {point: {seed: its last try}}."""
-    found = {}
+    tries_by_point = {}
     for tried in tries:
         if tried["stage"] in stages:
-            found.setdefault(tuple(tried["point"]), {})[tried["seed"]] = tried
-    return found
+            tries_by_point.setdefault(tuple(tried["point"]), {})[tried["seed"]] = tried
+    return tries_by_point
 
 
 def middle(tries):
@@ -112,21 +112,21 @@ def curve(tries):
 
 def first_stage(tries, knobs, sums):
     """Returns the Next of the stage with large steps; None after its end."""
-    found = {point: seeds[0] for point, seeds in latest(tries, (1,)).items()}
+    tried_at = {point: seeds[0] for point, seeds in latest(tries, (1,)).items()}
     start = tuple(knob.start for knob in knobs)
-    if not found:
+    if not tried_at:
         return Next(start, 0, 1, None, None)
-    best = min(found, key=lambda point: score(found[point]))  # of equals, the first
-    if score(found[best]) == NEVER:  # none is any good: all were too high
-        if len(found) > 2 and all(tried["ended"] == FAILED for tried in found.values()):
+    best = min(tried_at, key=lambda point: score(tried_at[point]))  # of equals, the first
+    if score(tried_at[best]) == NEVER:  # none is any good: all were too high
+        if len(tried_at) > 2 and all(tried["ended"] == FAILED for tried in tried_at.values()):
             return None
-        lowest = min(found)
+        lowest = min(tried_at)
         return Next((lowest[0] - LARGE, *lowest[1:]), 0, 1, None, None)
-    seconds, _ = score(found[best])
+    seconds, _ = score(tried_at[best])
     limit = PATIENCE * seconds if seconds < math.inf else None
     for point in neighbours(best, knobs, True, sums):
-        if point not in found:
-            return Next(point, 0, 1, limit, curve([found[best]]))
+        if point not in tried_at:
+            return Next(point, 0, 1, limit, curve([tried_at[best]]))
     return None
 
 
@@ -152,9 +152,9 @@ def second_stage(tries, knobs, sums):
     """Returns the Next of the stage with small steps; None after its end."""
     best = best_of(tries)
     if best is None:
-        found = {point: seeds[0] for point, seeds in latest(tries, (1,)).items()}
-        best = min(found, key=lambda point: score(found[point]))
-        if score(found[best]) == NEVER:
+        tried_at = {point: seeds[0] for point, seeds in latest(tries, (1,)).items()}
+        best = min(tried_at, key=lambda point: score(tried_at[point]))
+        if score(tried_at[best]) == NEVER:
             return None
         have = latest(tries)[best]
         return Next(best, next(seed for seed in range(SEEDS) if seed not in have), 2, None, None)
@@ -185,9 +185,9 @@ def chosen(tries):
     """Returns the best point of a search; None where no try was any good."""
     if (best := best_of(tries)) is not None:
         return best
-    found = {point: middle(list(seeds.values())) for point, seeds in latest(tries).items()}
-    best = min(found, key=found.get, default=None)
-    return None if best is None or found[best] == NEVER else best
+    score_at = {point: middle(list(seeds.values())) for point, seeds in latest(tries).items()}
+    best = min(score_at, key=score_at.get, default=None)
+    return None if best is None or score_at[best] == NEVER else best
 
 
 def at_the_edge(tries, knobs, sums=False):

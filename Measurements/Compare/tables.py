@@ -134,8 +134,8 @@ def beside_one(results, task, row):
     if not alone or row in ALONE or not rows[row]["runs"]:
         return ""
     best = min(alone, key=lambda name: middle(rows[name], verdict.SECONDS))
-    found = verdict.verdict(results, task, row, best)
-    return {True: "sooner", False: "later", None: "–"}[found]
+    less = verdict.verdict(results, task, row, best)
+    return {True: "sooner", False: "later", None: "–"}[less]
 
 
 def target(result):

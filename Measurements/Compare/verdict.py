@@ -51,7 +51,11 @@ def plain(row):
 def rows_of(results, task):
     """Returns {plain name of a row: its result} of a task's rows that have runs."""
     cases = ((case.split(": ", 1), result) for case, result in results.items())
-    return {plain(row): found for (own, row), found in cases if own == task and found["runs"]}
+    return {
+        plain(row): own_result
+        for (own, row), own_result in cases
+        if own == task and own_result["runs"]
+    }
 
 
 def at_first_look(run, seconds):
@@ -84,9 +88,9 @@ def probability(ones, others):
         for value in (*ones, *others)
     ]
     mean = len(ones) * (len(everything) + 1) / 2
-    found = abs(sum(ranks[: len(ones)]) - mean)
-    apart = [abs(sum(each) - mean) for each in itertools.combinations(ranks, len(ones))]
-    return sum(each >= found - 1e-9 for each in apart) / len(apart)
+    observed = abs(sum(ranks[: len(ones)]) - mean)
+    apart = [abs(sum(group) - mean) for group in itertools.combinations(ranks, len(ones))]
+    return sum(group >= observed - 1e-9 for group in apart) / len(apart)
 
 
 def share(one, other):
@@ -99,14 +103,14 @@ def share(one, other):
 
 def noises(results, what):
     """Returns {task: the share by which the medians of its A/A row differ}."""
-    found = {}
+    shares = {}
     for case, result in results.items():
         base = results.get(case.removesuffix(AGAIN))
         if case.endswith(AGAIN) and base and base["runs"] and result["runs"]:
-            medians = [statistics.median(values(each, what)) for each in (base, result)]
+            medians = [statistics.median(values(either, what)) for either in (base, result)]
             if min(medians) < math.inf:
-                found[case.split(": ", 1)[0]] = share(*medians)
-    return found
+                shares[case.split(": ", 1)[0]] = share(*medians)
+    return shares
 
 
 def noise(results, task, what):
@@ -114,8 +118,8 @@ def noise(results, task, what):
 
     To a loss runs often come at one look, so the share to the target counts if it is greater.
     """
-    each = [noises(results, one) for one in (what, what if what in LAST.values() else SECONDS)]
-    shares = [found.get(task, max(found.values(), default=-1)) for found in each]
+    floors = [noises(results, one) for one in (what, what if what in LAST.values() else SECONDS)]
+    shares = [by_task.get(task, max(by_task.values(), default=-1)) for by_task in floors]
     return max(shares) if max(shares) >= 0 else None
 
 
@@ -149,12 +153,12 @@ def fault(results, mark, losses, task, ones, others):
     if unknown := [what for what in whats if what not in known]:
         return f"the results have no seconds to a loss of {unknown[0]:g}, but to {report.LOSSES}"
     for what, one, other in itertools.product(whats, ones, others):
-        found = verdict(results, task, one, other, what)
-        if found is MARKS[mark]:
+        less_than = verdict(results, task, one, other, what)
+        if less_than is MARKS[mark]:
             continue
-        if found is None:
+        if less_than is None:
             return f"{task}: {one} and {other} are not separable"
-        less, more = (one, other) if found else (other, one)
+        less, more = (one, other) if less_than else (other, one)
         return f"{task}: {less} is {'less' if losses in LAST else 'sooner'} than {more}"
 
 
@@ -163,10 +167,10 @@ def in_words(results, task, one, other, what):
     rows = rows_of(results, task)
     ones, others = (values(rows[plain(each)], what) for each in (one, other))
     less, floor = verdict(results, task, one, other, what), noise(results, task, what)
-    said = "not separable" if less is None else one if less else other
+    lesser = "not separable" if less is None else one if less else other
     medians = " and ".join(f"{statistics.median(each):g}" for each in (ones, others))
     again = "none" if floor is None else f"{floor:.0%}"
-    return f"{said} (p = {probability(ones, others):.3f}, medians {medians}, A/A: {again})"
+    return f"{lesser} (p = {probability(ones, others):.3f}, medians {medians}, A/A: {again})"
 
 
 def main():

@@ -64,7 +64,7 @@ def measure(case, repeat, flags):
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         trained = train(case, WORKERS, flags.updates, repeat, folder / "run")
-        result = found(trained, folder / "run")
+        result = facts(trained, folder / "run")
         if case[-1] and not repeat:  # the bytes are the same in each run
             for workers in MORE:
                 directory = folder / f"{workers}"
@@ -78,7 +78,7 @@ def sent(pushes):
     return statistics.fmean(push["bytes"] for push in pushes) / 2 / 1000
 
 
-def found(trained, directory):
+def facts(trained, directory):
     """Returns the numbers of a run that has ended."""
     pushes, tests = drivers.pushes(directory), drivers.tests(directory)
     whole = trained and math.isfinite(tests[-1]["test_loss"])

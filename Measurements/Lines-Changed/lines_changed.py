@@ -67,19 +67,19 @@ def accuracy(name, launcher):
     """Runs a program to its end; returns the accuracy that it prints."""
     with tempfile.TemporaryDirectory() as folder:
         output = drivers.run([*launcher, str(PROGRAMS / f"{name}.py")], folder)
-    found = re.findall(r"accuracy ([\d.]+)", output)
-    if not found or float(found[0]) < LEAST:
-        sys.exit(f"{name}.py ends with accuracy {found[:1]}, not {LEAST} at least:\n{output}")
-    return float(found[0])
+    accuracies = re.findall(r"accuracy ([\d.]+)", output)
+    if not accuracies or float(accuracies[0]) < LEAST:
+        sys.exit(f"{name}.py ends with accuracy {accuracies[:1]}, not {LEAST} at least:\n{output}")
+    return float(accuracies[0])
 
 
 def versions():
     """Returns the names and versions of what the programs use."""
-    found = {
+    by_name = {
         d.name.lower().replace("_", "-"): d.version for d in importlib.metadata.distributions()
     }
     names = ["tensorflow", "tensorflow-cpu", "torch", "horovod"]
-    return [f"{name} {found[name]}" for name in names if name in found]
+    return [f"{name} {by_name[name]}" for name in names if name in by_name]
 
 
 def main():

@@ -60,13 +60,13 @@ def read(path):
     """The ops of one update, from a timeline of the run; time 0 is the begin of the first."""
     events = json.loads(path.read_text())["traceEvents"]
     names = {e["pid"]: e["args"]["name"] for e in events if e["ph"] == "M"}
-    made = []
+    ops = []
     for event in events:
         device = re.search(r"task:(\d+)/device:CPU:(\d+) Compute", names[event["pid"]])
         if event["ph"] != "X" or not device:
             continue
         scope = re.match(r"(forward|backward)/micro_batch_(\d+)", event["args"]["name"])
-        made.append(
+        ops.append(
             Op(
                 int(device[1]) + int(device[2]),  # one of them is 0
                 scope[1] if scope else "update",
@@ -75,8 +75,8 @@ def read(path):
                 (event["ts"] + event["dur"]) / 1e6,
             )
         )
-    zero = min(op.begin for op in made)
-    return [op._replace(begin=op.begin - zero, end=op.end - zero) for op in made]
+    zero = min(op.begin for op in ops)
+    return [op._replace(begin=op.begin - zero, end=op.end - zero) for op in ops]
 
 
 def covered(spans):
@@ -112,9 +112,9 @@ def stored(ops, k):
 def measure(case, updates, threads):
     """The ops of each update of one run."""
     with examples.changed_copy(SCRIPT, LATE if case.late else WIDE) as (script, directory):
-        places = ["--devices", case.K] if case.late else []
+        devices = ["--devices", case.K] if case.late else []
         command = ["tfrun", "--workers", 1 if case.late else case.K, "--timeout", 300, "--", script]
-        command += ["--steps", EVERY * (WARM_UP + updates), "--timeline-steps", EVERY, *places]
+        command += ["--steps", EVERY * (WARM_UP + updates), "--timeline-steps", EVERY, *devices]
         command += [
             "--batch-size",
             LATE_BATCH if case.late else WIDE_BATCH,
@@ -296,11 +296,11 @@ def table_of(results):
 
 def pack(ops):
     """The ops as lists of numbers: {what: [[place, micro-batch, begin, end in microseconds]]}."""
-    found = collections.defaultdict(list)
+    packed = collections.defaultdict(list)
     for op in ops:
         times = round(1e6 * op.begin), round(1e6 * op.end)
-        found[op.what].append([op.place, op.number, *times])
-    return found
+        packed[op.what].append([op.place, op.number, *times])
+    return packed
 
 
 def unpack(packed):

@@ -178,9 +178,9 @@ def start(script, n, target=worker, method="fork"):
         return Processes([(receiver, script, listener), (sender, script, address)])
     ports, held = cluster.hold_ports(n)
     addresses = cluster.addresses({"worker": n}, ports)["worker"]
-    made = Processes([(target, script, n, rank, addresses) for rank in range(n)], method)
-    made.held = held
-    return made
+    processes = Processes([(target, script, n, rank, addresses) for rank in range(n)], method)
+    processes.held = held
+    return processes
 
 
 def read(results):
@@ -209,7 +209,7 @@ def in_units(size):
 
 def draw(results, path, source):
     """Draws the bandwidth of each case against the size of the vectors."""
-    figure, (one, together) = drivers.subplots(6.4, 2, 1, sharex=True)
+    figure, (one, ratio) = drivers.subplots(6.4, 2, 1, sharex=True)
     costs, sizes = read(results)
     rates = rates_of(costs)
     for number, name in enumerate(dict.fromkeys(name for name, _ in rates)):
@@ -221,11 +221,11 @@ def draw(results, path, source):
             repeats = np.array(rates[name, size]) / 1e6
             one.plot([size] * len(repeats), repeats, ".", color=colour, markersize=4)
         shares = [share(rates, name, size) for size in sizes]
-        together.plot(sizes, shares, "o-", markersize=4, color=colour, label=name)
+        ratio.plot(sizes, shares, "o-", markersize=4, color=colour, label=name)
     one.set(ylabel="MB per second", yscale="log", title="What one worker sends (dot: a repeat)")
-    together.set(ylabel="times raw TCP", ylim=0, xlabel="vector")
-    together.set_title("What all workers send together")
-    for axes in (one, together):
+    ratio.set(ylabel="times raw TCP", ylim=0, xlabel="vector")
+    ratio.set_title("What all workers send together")
+    for axes in (one, ratio):
         axes.set_xscale("log")
         axes.set_xticks(sizes, [in_units(size) for size in sizes])
         axes.minorticks_off()

@@ -91,10 +91,10 @@ def quick_cases():
 
 def by_step(runs):
     """Returns {step of the grid: [run]}."""
-    found = {}
+    runs_of_step = {}
     for run in runs:
-        found.setdefault(run["step"], []).append(run)
-    return dict(sorted(found.items()))
+        runs_of_step.setdefault(run["step"], []).append(run)
+    return dict(sorted(runs_of_step.items()))
 
 
 def next_of_search(runs, start, seeds):
@@ -197,13 +197,13 @@ def by_rounds(groups, seeds, measure, kept, tries):
                 began = time.monotonic()
                 for _ in range(tries):
                     others = idle.Others()
-                    found, share = measure(case, step, seed, results), others.share()
+                    result, share = measure(case, step, seed, results), others.share()
                     if share < idle.MOST:
                         break
-                results.setdefault(case.name, []).append(found)
+                results.setdefault(case.name, []).append(result)
                 shares.setdefault(case.name, []).append(share)
                 kept.write_text(json.dumps(results))
-                words = f"{case.name}, lr {found['rate']}, seed {seed}: loss {found['test_loss']}"
+                words = f"{case.name}, lr {result['rate']}, seed {seed}: loss {result['test_loss']}"
                 print(f"{words}, {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
     names = [case.name for group in groups for case in group]
     return {name: results[name] for name in names if name in results}
@@ -244,11 +244,11 @@ def measure(case, step, seed, results, flags):
     with examples.changed_copy(script, changes_of(case, seed)) as (copy, directory):
         whole, samples = train(copy, {"ps": 1, "worker": case.n}, words, directory)
         run = RunData.read(directory)
-        run_found = found(whole, samples, run.rows("pushes"), run.rows("tests"), case.n)
-        edge = sharpness_of(directory) if run_found["learned"] else None
+        run_facts = facts(whole, samples, run.rows("pushes"), run.rows("tests"), case.n)
+        edge = sharpness_of(directory) if run_facts["learned"] else None
     final = case.kind == BEST and seed >= TUNING  # it had no part in the choice of its rate
     own = {"step": step, "rate": rate, "seed": seed, "final": final}
-    return {**own, **run_found, "sharpness": edge}
+    return {**own, **run_facts, "sharpness": edge}
 
 
 def train(script, jobs, words, directory):
@@ -261,7 +261,7 @@ def train(script, jobs, words, directory):
         return False, []
 
 
-def found(whole, samples, pushes, tests, n):
+def facts(whole, samples, pushes, tests, n):
     """Returns the numbers of a run that has ended. whole: whether it did not diverge."""
     whole = bool(whole and tests and math.isfinite(tests[-1]["test_loss"]))
     loss = tests[-1]["test_loss"] if whole else None
@@ -349,14 +349,14 @@ def searches(results):
 
 def value(runs, key, form):
     """Returns the median in words, "" if there is none."""
-    found = middle(runs, key)
-    return "" if found is None else form.format(found)
+    median = middle(runs, key)
+    return "" if median is None else form.format(median)
 
 
 def share_at(runs, staleness):
     """Returns the share of the pushes that were so late, of all runs together."""
     counts = [run["histogram"] for run in runs if run["histogram"]]
-    at = sum(each[staleness] for each in counts if len(each) > staleness)
+    at = sum(histogram[staleness] for histogram in counts if len(histogram) > staleness)
     return at / max(1, sum(map(sum, counts)))
 
 
@@ -477,14 +477,14 @@ Band = collections.namedtuple("Band", "workers cv measured_cv low high")
 
 def bands(results):
     """Returns the Bands of the searches without a pause."""
-    found = []
+    limits = []
     for name, runs in searches(results).items():
         n, cv, pause = parts(name)
         whole, none = bracket(runs)
         if not pause and None not in (whole, none):
             measured_cv = middle(runs, "cv")
-            found.append(Band(n, cv, measured_cv, low=rate_of(whole), high=rate_of(none)))
-    return sorted(found)
+            limits.append(Band(n, cv, measured_cv, low=rate_of(whole), high=rate_of(none)))
+    return sorted(limits)
 
 
 def draw_limits(results, path, source):
@@ -552,14 +552,14 @@ def draw_pair(results, path, source):
         n, cv, _ = parts(name)
         counts = [run["histogram"] for run in runs if run["histogram"]]
         total = np.zeros(max(map(len, counts), default=1))
-        for each in counts:
-            total[: len(each)] += each
+        for counts_of_run in counts:
+            total[: len(counts_of_run)] += counts_of_run
         words = {0: "gradient times equal", 1: "gradient times vary (exponential)"}[cv]
         late_by = value(runs, "staleness_mean", "{:.1f}")
         colour, label = f"C{number}", f"{words}: on average {late_by} updates late"
         late.stairs(total / max(1, total.sum()), color=colour, label=label, baseline=None)
         for run in runs:
-            known = [np.nan if each is None else each for each in run["losses"]]
+            known = [np.nan if loss is None else loss for loss in run["losses"]]
             updates = EVERY * (np.arange(len(known)) + 1)
             loss.plot(updates, known, color=colour, linewidth=1)
     late.set(xlabel="staleness: how many updates late", ylabel="share of the pushes", xlim=(0, 40))

@@ -97,46 +97,48 @@ def rates(case, n, trouble=None):
     alone = times + 2 * a  # where each worker sends by its own link
     alone[:, -1] += 2 * S / B - 2 * S / case.B
     few, longer = times[:count], laws.local_steps(alone, T)[: max(12, count // T)]
-    last, lasts = (each.max(axis=1).mean() for each in (few, laws.local_steps(times, T)))
-    found = {}
+    last, lasts = (
+        times_of_step.max(axis=1).mean() for times_of_step in (few, laws.local_steps(times, T))
+    )
+    ranges = {}
 
-    def together(name, communication, T=1, last=last):
+    def add_synchronous(name, communication, T=1, last=last):
         low, high = (seconds - c for seconds in cost.between(c, communication))
-        found[name] = n * T / (last + high), n * T / (last + low)
+        ranges[name] = n * T / (last + high), n * T / (last + low)
 
     def of_ps(name, times, P, T=1):
         queue = schemes.rate(schemes.queued(times, pull=S / case.B, push=S / case.B, servers=P))
         in_step = 1 / cost.ps_asynchronous(n, T * c, S, case.B, a, P)[1]
-        found[name] = T * min(queue, in_step), T * queue
+        ranges[name] = T * min(queue, in_step), T * queue
 
     ring = cost.ring(n, S, B, a)
-    together("ring", ring)
+    add_synchronous("ring", ring)
     if inside > 1:
         machines = math.ceil(n / inside)
-        together("hierarchical", cost.hierarchical(machines, inside, S, B, a, case.B_inside))
-    together("ZeRO 3", cost.sharded(n, S, B, a))
-    together(f"ring, {T} local steps", ring, T, lasts)
-    together(f"ring, 1/{RATIO} of the bytes, added up", cost.ring(n, S / RATIO, B, a))
-    together(f"1/{RATIO} of the bytes, gathered", cost.gather(n, S / RATIO, B, a))
+        add_synchronous("hierarchical", cost.hierarchical(machines, inside, S, B, a, case.B_inside))
+    add_synchronous("ZeRO 3", cost.sharded(n, S, B, a))
+    add_synchronous(f"ring, {T} local steps", ring, T, lasts)
+    add_synchronous(f"ring, 1/{RATIO} of the bytes, added up", cost.ring(n, S / RATIO, B, a))
+    add_synchronous(f"1/{RATIO} of the bytes, gathered", cost.gather(n, S / RATIO, B, a))
     pairs = schemes.gossip(alone[:count] - a, exchange=S / case.B)
-    found["gossip"] = (len(pairs.push) / pairs.push[-1],) * 2
+    ranges["gossip"] = (len(pairs.push) / pairs.push[-1],) * 2
     of_ps(PS, alone[:count], 1)
     of_ps(f"{PS}, a ps for 4 workers", alone[:count], max(1, n // 4))
     of_ps(f"{PS}, {T} local steps", longer, 1, T)
     free = schemes.rate(schemes.bounded(alone[:count] + 2 * S / case.B, LEAD - 1))
-    found[f"ps, at most {LEAD} ahead"] = (min(free, case.B / S),) * 2  # by its link
+    ranges[f"ps, at most {LEAD} ahead"] = (min(free, case.B / S),) * 2  # by its link
     way = [
         f(n, S, case.B, a) + 2 * S / B - 2 * S / case.B for f in (cost.ps_together, cost.ps_in_turn)
     ]
-    found["ps, synchronous"] = n / (last + max(way)), n / (last + min(way))
+    ranges["ps, synchronous"] = n / (last + max(way)), n / (last + min(way))
     needed = max(1, n - max(1, n // 25))
     backups = needed / schemes.rate(schemes.synchronous(few, needed))
     way = [f(n, S, case.B, a) for f in (cost.ps_together, cost.ps_in_turn)]
-    found["ps, synchronous, 4% backups"] = (
+    ranges["ps, synchronous, 4% backups"] = (
         needed / (backups + max(way)),
         needed / (backups + min(way)),
     )
-    return found
+    return ranges
 
 
 def left_of(name, n, shape):
@@ -157,7 +159,7 @@ def left_of(name, n, shape):
             trace = schemes.asynchronous(times)
         else:
             trace = schemes.synchronous(times, needed)
-        worker, _, push, _, step = (each[trace.step >= 0] for each in trace)
+        worker, _, push, _, step = (column[trace.step >= 0] for column in trace)
         moved = np.zeros(step.max() + 1)  # when each step has moved w
         np.maximum.at(moved, step, push)
         return worker, moved[step]
@@ -173,13 +175,13 @@ def simulate(case):
     sizes = [2**i for i in range(1, 13) if 2**i < case.n] + [case.n]
     curves = {}
     for n in sizes:
-        for name, found in rates(case, n).items():
-            curves.setdefault(name, []).append([n, *(rate * case.c for rate in found)])
+        for name, ranges in rates(case, n).items():
+            curves.setdefault(name, []).append([n, *(rate * case.c for rate in ranges)])
     usual = {name: sum(points[-1][1:]) for name, points in curves.items()}
     left = {}
     for trouble in (STRAGGLER, SLOW_LINK):
-        for name, found in rates(case, case.n, trouble).items():
-            left.setdefault(name, {})[trouble] = sum(found) * case.c / usual[name]
+        for name, ranges in rates(case, case.n, trouble).items():
+            left.setdefault(name, {})[trouble] = sum(ranges) * case.c / usual[name]
     for name in left:
         left[name][LOST] = left_of(name, min(case.n, 64), case.shape)
     facts = (min(case.n, case.cores), case.c, case.S, case.B, case.a)
@@ -225,10 +227,10 @@ def learners(n, seed):
     def follow(trace, local, lr):
         return learn.follow(trace, n, x, y, rows, lr, SECONDS, local), None
 
-    found = {name: functools.partial(follow, *of) for name, of in traces.items()}
+    functions = {name: functools.partial(follow, *of) for name, of in traces.items()}
     pairs = schemes.gossip(times, seed=seed)
-    found["gossip"] = lambda lr: learn.follow_pairs(pairs, n, x, y, rows, lr, SECONDS)
-    return found
+    functions["gossip"] = lambda lr: learn.follow_pairs(pairs, n, x, y, rows, lr, SECONDS)
+    return functions
 
 
 def tuned(n):
@@ -282,7 +284,7 @@ def run_with_two(name, runs):
     They commit no durations, but the delays that they drew can be drawn again. What an update takes
     beside them follows from the rate, and its part between push and pull from the staleness.
     """
-    together, rows = name != "HogWild", runs[0]["batches"] // 2
+    synchronous, rows = name != "HogWild", runs[0]["batches"] // 2
     drawn = [
         [
             list(itertools.islice(delays.draws("exponential", DELAY, k, 2, seed), rows))
@@ -290,29 +292,29 @@ def run_with_two(name, runs):
         ]
         for seed in range(1, len(runs) + 1)
     ]
-    steps = np.array(drawn).max(axis=1) if together else np.array(drawn)
+    steps = np.array(drawn).max(axis=1) if synchronous else np.array(drawn)
     own = 2 / drivers.middle(runs, "batches_per_second") - steps.mean()
-    late = 1 if together else drivers.middle(runs, "staleness_by_rates")
+    late = 1 if synchronous else drivers.middle(runs, "staleness_by_rates")
     pull = max(0.0, (1 - late) * (steps.mean() + own))
     servers = int(name != "Ring-AllReduce")
-    return plan.Run(2, servers, together, np.ravel(drawn), pull, own - pull, BYTES, 1)
+    return plan.Run(2, servers, synchronous, np.ravel(drawn), pull, own - pull, BYTES, 1)
 
 
 def planned():
     """Returns {"example, workers": measured and planned mini-batches/s and staleness}."""
-    results, found = json.loads((FOLDER.parent / "Scaling" / "results.json").read_text()), {}
+    results, planned_runs = json.loads((FOLDER.parent / "Scaling" / "results.json").read_text()), {}
     for name in PLANNED:
         run = run_with_two(name, results[f"2 workers, exponential: {name}"])
         for n in (8, 16):
             runs = results[f"{n} workers, exponential: {name}"]
             plans = plan.predict(run, n)
             late = None if run.together else drivers.middle(runs, "staleness_mean")
-            found[f"{name}, {n} workers"] = {
+            planned_runs[f"{name}, {n} workers"] = {
                 "measured": drivers.middle(runs, "batches_per_second"),
                 "planned": plans["rate"],
                 "staleness": [late, plans["staleness"][1]],
             }
-    return found
+    return planned_runs
 
 
 # Published points -------------------------------------------------------------------------------
@@ -333,27 +335,31 @@ def trusted():
             errors[point["case"]] = c / cost.fitted(c, x) / point["efficiency"] - 1
     off = list(map(abs, errors.values()))
     worst = max(errors, key=lambda case: abs(errors[case]))
-    found = {
+    comparisons = {
         f"{len(widths)} efficiencies, none to full overlap": f"{inside} inside, 2 points allowed; "
         f"the range is {100 * statistics.median(widths):.0f} points wide in the median",
         f"{len(off)} of them, by the two fitted numbers": f"median error "
-        f"{statistics.median(off):.1%}, {sum(each <= 0.05 for each in off)} within 5%, worst "
+        f"{statistics.median(off):.1%}, {sum(error <= 0.05 for error in off)} within 5%, worst "
         f"{errors[worst]:+.0%}: {worst}",
     }
     steps = [
-        cost.local(each["compute"], each["communication"], each["T"]) / each["seconds"] - 1
-        for each in points["steps"]
+        cost.local(published["compute"], published["communication"], published["T"])
+        / published["seconds"]
+        - 1
+        for published in points["steps"]
     ]
     words = ", ".join(f"{error:+.0%}" for error in steps)
-    found[f"{len(steps)} steps with local steps or one peer"] = f"errors {words}"
+    comparisons[f"{len(steps)} steps with local steps or one peer"] = f"errors {words}"
     ratios = []
-    for each in points["servers"]:
-        S, B = each["megabytes"] * 1e6, each["gigabits"] * 1e9 / 8
-        way = cost.ps_together(each["n"], 3 / 4 * S, B, P=each["P"])
-        ratios.append(each["n"] * each["c"] / (each["c"] + way) / each["times_one_gpu"])
+    for published in points["servers"]:
+        S, B = published["megabytes"] * 1e6, published["gigabits"] * 1e9 / 8
+        way = cost.ps_together(published["n"], 3 / 4 * S, B, P=published["P"])
+        ratios.append(
+            published["n"] * published["c"] / (published["c"] + way) / published["times_one_gpu"]
+        )
     words = ", ".join(f"{ratio:.1f}" for ratio in ratios)
-    found[f"{len(ratios)} speed-ups with four ps"] = f"simulated to published {words}"
-    return found
+    comparisons[f"{len(ratios)} speed-ups with four ps"] = f"simulated to published {words}"
+    return comparisons
 
 
 # The tables and the pictures --------------------------------------------------------------------
@@ -381,26 +387,26 @@ def table_of(results):
     troubles = (STRAGGLER, SLOW_LINK, LOST)
     speed = drivers.plain_table("workers", "scheme", "speed-up", *troubles, "what is known")
     first = drivers.plain_table("workers", "a ring's first change, and how much faster", "", "")
-    for case, found in results["cases"].items():
-        curves = found["curves"]
+    for case, result in results["cases"].items():
+        curves = result["curves"]
         for name, curve in curves.items():
-            points = [point[1:] for point in found["points"] if point[0] == name]
+            points = [point[1:] for point in result["points"] if point[0] == name]
             speed.add_row(
                 case if name == next(iter(curves)) else "",
                 name,
                 between(*curve[-1][1:]),
-                *(f"{found['left'][name][trouble]:.0%}" for trouble in troubles),
+                *(f"{result['left'][name][trouble]:.0%}" for trouble in troubles),
                 known(points, curve),
             )
         speed.add_section()
-        best = [f"{change} {gain:.2f}" for change, gain in list(found["first"].items())[:3]]
+        best = [f"{change} {gain:.2f}" for change, gain in list(result["first"].items())[:3]]
         first.add_row(case, *best, *[""] * (3 - len(best)))
     tables = [speed, first]
     if results.get("learning"):
         loss = drivers.plain_table(f"loss after {SECONDS} s", *results["learning"])
         for name in next(iter(results["learning"].values())):
-            each = [of[name]["last"] for of in results["learning"].values()]
-            loss.add_row(name, *(drivers.spread(values, "{:.3f}") for values in each))
+            losses = [of[name]["last"] for of in results["learning"].values()]
+            loss.add_row(name, *(drivers.spread(values, "{:.3f}") for values in losses))
         own = [
             drivers.spread(of["gossip"]["own w"], "{:.3f}") for of in results["learning"].values()
         ]
@@ -453,22 +459,22 @@ def between_shares(low, high):
 def draw(results, path, source):
     """Draws the speed-ups, a strip for each scheme, and beside it loss-over-seconds.png."""
     chosen = results["cases"]
-    names = list(max((found["curves"] for found in chosen.values()), key=len))
+    names = list(max((result["curves"] for result in chosen.values()), key=len))
     figure, axes = drivers.subplots(7.2, 1, len(chosen), sharey=True, squeeze=False)
     figure.set_figwidth(6.3)  # narrow, so that its words are large on a telephone
-    for (case, found), each in zip(chosen.items(), axes[0]):
+    for (case, result), panel in zip(chosen.items(), axes[0]):
         for base, name in enumerate(reversed(names)):
-            if name in found["curves"]:
-                points = [point[1:3] for point in found["points"] if point[0] == name]
-                draw_strip(each, base, found["curves"][name], points)
-        n = [values[0] for values in found["curves"]["ring"]]
-        each.set(xscale="log", ylim=(-0.15, len(names)))
-        each.set_title(case.replace(", ", "\n").replace(" in a", "\nin a"), fontsize=9)
+            if name in result["curves"]:
+                points = [point[1:3] for point in result["points"] if point[0] == name]
+                draw_strip(panel, base, result["curves"][name], points)
+        n = [values[0] for values in result["curves"]["ring"]]
+        panel.set(xscale="log", ylim=(-0.15, len(names)))
+        panel.set_title(case.replace(", ", "\n").replace(" in a", "\nin a"), fontsize=9)
         ticks = [n[0], n[-1]]
-        each.set_xticks(ticks, [f"{value:,.0f}" for value in ticks], fontsize=8.5)
-        each.minorticks_off()
-        each.spines[["left", "bottom"]].set_visible(False)
-        each.tick_params(left=False)
+        panel.set_xticks(ticks, [f"{value:,.0f}" for value in ticks], fontsize=8.5)
+        panel.minorticks_off()
+        panel.spines[["left", "bottom"]].set_visible(False)
+        panel.tick_params(left=False)
     middles = [base + STRIP / 2 for base in range(len(names))]
     labels = [textwrap.fill(name, 19) for name in reversed(names)]
     axes[0][0].set_yticks(middles, labels, fontsize=8.5)
@@ -478,15 +484,15 @@ def draw(results, path, source):
     drivers.save(figure, path, source)
     if results.get("learning"):
         figure, axes = drivers.subplots(3.4, 1, len(results["learning"]), sharey=True)
-        for (size, found), each in zip(results["learning"].items(), axes):
-            for number, (name, of) in enumerate(found.items()):
+        for (size, result), panel in zip(results["learning"].items(), axes):
+            for number, (name, of) in enumerate(result.items()):
                 seconds = np.linspace(0, SECONDS, len(of["median"]))
-                each.plot(seconds, of["median"], color=f"C{number}", label=name, linewidth=1.2)
-            each.set(title=size, yscale="log", xlabel="seconds (a gradient takes 1)")
+                panel.plot(seconds, of["median"], color=f"C{number}", label=name, linewidth=1.2)
+            panel.set(title=size, yscale="log", xlabel="seconds (a gradient takes 1)")
             ticks = 0.1, 0.2, 0.5, 1, 2, 5, 10
-            each.set_yticks(ticks, map("{:g}".format, ticks))
-            each.minorticks_off()
-            each.grid(alpha=0.25)
+            panel.set_yticks(ticks, map("{:g}".format, ticks))
+            panel.minorticks_off()
+            panel.grid(alpha=0.25)
         axes[0].set_ylabel("training loss, median of 5")
         style = {"loc": "outside lower center", "frameon": False, "fontsize": 7.5}
         figure.legend(*axes[0].get_legend_handles_labels(), ncols=3, **style)

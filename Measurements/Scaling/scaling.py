@@ -35,19 +35,19 @@ QUICK += [f"{n} workers, exponential: {name}" for n in (2, 8) for name in GROWIN
 
 def all_cases():
     """Returns [(what a case is called, the example, workers, delay, lr)]."""
-    found = [("HogWild", 1, "constant", 0.1)]
-    found += [(name, n, "exponential", 0.1) for n in (1, 2, 4, 8, 16) for name in GROWING]
-    found += [(name, 8, "exponential", 0.1) for name in (*SEVEN, *LATE)]
-    found += [(name, 8, "exponential", 0.5) for name in ("DOWNPOUR-Easy", "ADAG")]
+    cases = [("HogWild", 1, "constant", 0.1)]
+    cases += [(name, n, "exponential", 0.1) for n in (1, 2, 4, 8, 16) for name in GROWING]
+    cases += [(name, 8, "exponential", 0.1) for name in (*SEVEN, *LATE)]
+    cases += [(name, 8, "exponential", 0.5) for name in ("DOWNPOUR-Easy", "ADAG")]
     four = ("HogWild", "DOWNPOUR-Easy", "Synchronous-SGD", BACKUP)
-    found += [(name, 8, delay, 0.1) for delay in ("constant", "heavy-tailed") for name in four]
-    found += [(name, 8, "one slow", 0.1) for name in SEVEN]
+    cases += [(name, 8, delay, 0.1) for delay in ("constant", "heavy-tailed") for name in four]
+    cases += [(name, 8, "one slow", 0.1) for name in SEVEN]
     four = ("Synchronous-SGD", BACKUP, OPTIMIZER, OPTIMIZER_BACKUP)
-    found += [(name, 4, "one slow", 0.1) for name in (*LATE, *four)]
-    found.append(("HogWild", 4, "exponential", 0.5))
-    found += [(name, 4, "one slow", 0.5) for name in ("HogWild", "DynSGD")]
+    cases += [(name, 4, "one slow", 0.1) for name in (*LATE, *four)]
+    cases.append(("HogWild", 4, "exponential", 0.5))
+    cases += [(name, 4, "one slow", 0.5) for name in ("HogWild", "DynSGD")]
     named = []
-    for name, n, delay, lr in dict.fromkeys(found):
+    for name, n, delay, lr in dict.fromkeys(cases):
         cluster = f"{n} workers, {delay}" if n > 1 else f"{n} worker, {delay}"
         if lr != 0.1:
             cluster += f", lr {lr}"
@@ -81,13 +81,15 @@ def law(name, n, delay, own, mean=MEAN):
         return None
     local = T if name in ALONE else 1
     drawn = (delays.draws(delay, mean, k, n, seed=7) for k in range(n))
-    times = np.stack([list(itertools.islice(each, 6000)) for each in drawn], axis=1)
+    times = np.stack([list(itertools.islice(worker_times, 6000)) for worker_times in drawn], axis=1)
     times = laws.local_steps(times, local)
     if own:
         times += laws.step_times("exponential", n, len(times), own, seed=7)
-    together = name.split(",")[0] in TOGETHER
+    is_synchronous = name.split(",")[0] in TOGETHER
     scheme = (
-        schemes.synchronous(times, needed(name, n)) if together else schemes.asynchronous(times)
+        schemes.synchronous(times, needed(name, n))
+        if is_synchronous
+        else schemes.asynchronous(times)
     )
     return schemes.rate(scheme) * local
 
@@ -95,8 +97,8 @@ def law(name, n, delay, own, mean=MEAN):
 def batches_of(case, batches):
     """Returns the mini-batches of a run: `batches` where a loss is compared, or fewer."""
     _, name, n, delay, _ = case
-    together = needed(name, n) > 1
-    if (n, delay) == (8, "exponential") or n >= 4 and not together:
+    synchronous = needed(name, n) > 1
+    if (n, delay) == (8, "exponential") or n >= 4 and not synchronous:
         return batches
     seconds = batches / 100
     return int(min(batches, seconds * (law(name, n, delay, 0) or 3 / MEAN)))
@@ -117,10 +119,10 @@ def measure(case, repeat, batches):
     changes = delays.changes(delay, MEAN, n, repeat + 1)
     with examples.changed_copy(script, changes) as (copy, directory):
         trained, samples = forked.train(copy, jobs, flags, directory)
-        return {**found(name, n, trained, samples, directory), "batches": batches}
+        return {**facts(name, n, trained, samples, directory), "batches": batches}
 
 
-def found(name, n, trained, samples, directory):
+def facts(name, n, trained, samples, directory):
     """Returns the numbers of a run that has ended."""
     run = RunData.read(directory)
     pushes, tests = run.rows("pushes"), run.rows("tests")
@@ -161,10 +163,10 @@ def durations(pushes):
         if push["task"] in before:
             pauses.append(push["pull_time"] - before[push["task"]])
         before[push["task"]] = push["push_time"]
-    found = {"pull_to_push": whole, "computing": computing, "push_to_pull": pauses}
+    phases = {"pull_to_push": whole, "computing": computing, "push_to_pull": pauses}
     return {
         name: np.quantile(seconds or [0], QUANTILES).round(6).tolist()
-        for name, seconds in found.items()
+        for name, seconds in phases.items()
     }
 
 
@@ -210,18 +212,18 @@ def table_of(results):
         if before != cluster:
             table.add_section()
         rate, by_rates = middle(runs, "batches_per_second"), middle(runs, "staleness_by_rates")
-        expected, together = law(name, n, delay, own), needed(name, n) > 1
+        expected, synchronous = law(name, n, delay, own), needed(name, n) > 1
         table.add_row(
             cluster if before != cluster else "",
             name,
             drivers.spread([run["batches_per_second"] for run in runs], "{:.1f}"),
             f"{rate / expected:.2f}" if expected else "",
             ""
-            if together or not by_rates
+            if synchronous or not by_rates
             else f"{middle(runs, 'staleness_mean'):.2f} / {by_rates:.2f}",
             # The ring's graph notes when it has pulled only after the delay.
             "" if name == "Ring-AllReduce" else f"{middle(runs, 'waiting'):.0%}",
-            f"{middle(runs, 'twice'):.0%}" if together else "",
+            f"{middle(runs, 'twice'):.0%}" if synchronous else "",
             losses(runs) if runs[0]["batches"] == whole else "",
             f"{middle(runs, 'seconds'):.0f}",
             f"{middle(runs, 'cores'):.2f}",

@@ -91,15 +91,15 @@ HOSTS = 6  # 2 ps, 4 workers
 def all_cases():
     """Returns [(what a case is called, the program, the model, Mbit/s, mini-batches)]."""
     others = [name for name in PROGRAMS if name not in (*SIX, *AWAY, *OVERLAP)]  # FOUR among them
-    found = [(name, SMALL, 10, 120 if name not in FEW_BYTES else 2000) for name in (*SIX, *others)]
-    found += [(name, SMALL, 100, 1000) for name in (*SIX, *FOUR)]
-    found += [(name, SMALL, 1000, 3000) for name in SIX]
-    found += [(name, SMALL, 1000, 800) for name in AWAY]
-    found += [(name, LARGE, 100, 16) for name in SIX]
-    found += [(name, EIGHT_LAYERS, 100, 40) for name in OVERLAP]
-    found += [(name, LARGE, 1000, 60) for name in SIX]
+    cases = [(name, SMALL, 10, 120 if name not in FEW_BYTES else 2000) for name in (*SIX, *others)]
+    cases += [(name, SMALL, 100, 1000) for name in (*SIX, *FOUR)]
+    cases += [(name, SMALL, 1000, 3000) for name in SIX]
+    cases += [(name, SMALL, 1000, 800) for name in AWAY]
+    cases += [(name, LARGE, 100, 16) for name in SIX]
+    cases += [(name, EIGHT_LAYERS, 100, 40) for name in OVERLAP]
+    cases += [(name, LARGE, 1000, 60) for name in SIX]
     return [
-        (f"{model}, {rate} Mbit/s: {name}", name, model, rate, n) for name, model, rate, n in found
+        (f"{model}, {rate} Mbit/s: {name}", name, model, rate, n) for name, model, rate, n in cases
     ]
 
 
@@ -122,21 +122,23 @@ def measure(all_hosts, case, repeat):
     _, name, model, rate, batches = case
     folder, ps, more, changes = PROGRAMS[name]
     script, n = examples.main_script(folder), workers(name)
-    each = local_steps(name) * (n if folder in TOGETHER else 1)  # mini-batches of an update of w
-    flags = ["--steps", max(10, batches // each), "--seed", repeat, *more]
+    batches_per_update = local_steps(name)  # of w
+    if folder in TOGETHER:
+        batches_per_update *= n
+    flags = ["--steps", max(10, batches // batches_per_update), "--seed", repeat, *more]
     jobs = {"ps": ps, "worker": n} if ps else {"worker": n}
     hosts.limit(len(all_hosts), rate)
     changes = [*changes, *MODELS[model]]
 
-    def look():
+    def sample():
         return [number for k in range(ps + n) for number in hosts.moved(k)]
 
     with examples.changed_copy(script, changes) as (copy, directory):
-        trained, samples = forked.train(copy, jobs, flags, directory, look, all_hosts)
-        return found(trained, samples, directory, each, rate)
+        trained, samples = forked.train(copy, jobs, flags, directory, sample, all_hosts)
+        return facts(trained, samples, directory, batches_per_update, rate)
 
 
-def found(trained, samples, directory, batches, rate):
+def facts(trained, samples, directory, batches, rate):
     """Returns the numbers of a run that has ended; batches: mini-batches of an update of w."""
     pushes, tests = drivers.pushes(directory), drivers.tests(directory)
     began, ended, updates = forked.window(pushes)
@@ -196,7 +198,7 @@ def draw(results, path, source):
 
     Results of the overlap alone have one link: they become bars.
     """
-    models = [each for each in (SMALL, LARGE) if any(case.startswith(each) for case in results)]
+    models = [model for model in (SMALL, LARGE) if any(case.startswith(model) for case in results)]
     if not models:
         rates = {
             parts(case)[1].replace(", ", "\n"): [run["batches_per_second"] for run in runs]
@@ -209,11 +211,11 @@ def draw(results, path, source):
         return
     figure, axes = drivers.subplots(3.6, 1, len(models), squeeze=False, sharex=True)
     links = {case: int(parts(case)[0].split()[2]) for case in results}
-    for model, each in zip(models, axes[0]):
+    for model, panel in zip(models, axes[0]):
         known = {link for case, link in links.items() if case.startswith(model)}
         for link in set(links.values()) - known:
-            where = {"transform": each.get_xaxis_transform(), "rotation": 90, "color": "grey"}
-            each.text(link, 0.5, "not measured", ha="center", va="center", **where)
+            where = {"transform": panel.get_xaxis_transform(), "rotation": 90, "color": "grey"}
+            panel.text(link, 0.5, "not measured", ha="center", va="center", **where)
         for number, name in enumerate(SIX):
             known = {
                 int(where.split()[2]): [run["batches_per_second"] for run in runs]
@@ -223,14 +225,14 @@ def draw(results, path, source):
             if not known:
                 continue
             middle = [statistics.median(rates) for rates in known.values()]
-            each.plot(list(known), middle, color=f"C{number}", linewidth=1, label=name)
+            panel.plot(list(known), middle, color=f"C{number}", linewidth=1, label=name)
             for rate, rates in known.items():
-                each.plot([rate] * len(rates), rates, ".", color=f"C{number}")
-        each.set(xscale="log", xlabel="link, Mbit/s", title=f"model of {model}")
-        each.set_yscale("log", nonpositive="clip")
-        for axis in each.xaxis, each.yaxis:
+                panel.plot([rate] * len(rates), rates, ".", color=f"C{number}")
+        panel.set(xscale="log", xlabel="link, Mbit/s", title=f"model of {model}")
+        panel.set_yscale("log", nonpositive="clip")
+        for axis in panel.xaxis, panel.yaxis:
             axis.set_major_formatter("{x:,g}")
-        each.grid(alpha=0.25)
+        panel.grid(alpha=0.25)
     axes[0][0].set_ylabel("mini-batches per second")
     handles = axes[0][0].get_legend_handles_labels()
     figure.legend(*handles, loc="outside lower center", ncols=3, frameon=False)

@@ -78,10 +78,10 @@ def measure(case, repeat, flags):
             words = ["--steps", steps, *common, *arguments(case, flags, momentum)]
             jobs = {"ps": 1, "worker": N}
             trained, samples = forked.train(copy, jobs, words, directory)
-        return found(trained, samples, RunData.read(directory), warm)
+        return facts(trained, samples, RunData.read(directory), warm)
 
 
-def found(trained, samples, run, warm=0):
+def facts(trained, samples, run, warm=0):
     """Returns the numbers of a run that has ended, of what came after `warm` updates."""
     pushes = [push for push in run.rows("pushes") if push["global_step"] > warm]
     tests = [test for test in run.rows("tests") if test["global_step"] > warm]

@@ -152,14 +152,14 @@ def algorithms():
     lr times g; DynSGD lr times g / (staleness + 1); DOWNPOUR-Easy lr times the sum a of T
     gradients; ADAG lr times a / T. With a barrier behind each push: Synchronous SGD subtracts lr
     times the mean of all g, Local-SGD lr times the mean of all a, SAGN lr times this mean / T."""
-    each, window = [1] * 5, [4, 4]
+    every_step, window = [1] * 5, [4, 4]
     note = "The line above the squares: w on the server. Red: a barrier."
     return [
         left(0, 22, "algorithm", "small"),
         left(160, 22, "one worker: pull, gradients, push", "small"),
         *lines(412, 22, ("a push on the server", "a: sum of T gradients")),
-        lane(0, "HogWild", "w ← w − lr·g", each),
-        lane(1, "DynSGD", "w ← w − lr·g /; (staleness + 1)", each),
+        lane(0, "HogWild", "w ← w − lr·g", every_step),
+        lane(1, "DynSGD", "w ← w − lr·g /; (staleness + 1)", every_step),
         lane(2, "DOWNPOUR-Easy", "w ← w − lr·a", window, "T steps alone"),
         lane(3, "ADAG", "w ← w − lr·a / T", window, "T steps alone"),
         lane(4, "Synchronous SGD", "w ← w − lr · the mean; of all g", [1] * 4, "waits", True),

@@ -90,26 +90,26 @@ def bounded_updates():
 
     Before its update c + 1 a worker waits until c <= min(clocks) + s.
     """
-    made = [[] for _ in PACE]
+    updates = [[] for _ in PACE]
     for c in range(SLOW + LEAD + 1):
         # The clocks reach c - s when the last worker ends its update of that number.
-        may = max(each[c - LEAD - 1][1] for each in made) if c > LEAD else 0
+        may = max(own[c - LEAD - 1][1] for own in updates) if c > LEAD else 0
         for k, pace in enumerate(PACE):
-            begin = max(may, made[k][-1][1] if c else 0)
-            made[k].append((begin, begin + pace))
-    until = made[PACE.index(max(PACE))][SLOW - 1][1]
-    made = [[update for update in each if update[0] < until] for each in made]
-    for each in made:
-        for c, (begin, _) in enumerate(each):
-            assert c <= slowest(made, begin) + LEAD, "began too early"
-            free = each[c - 1][1] if c else 0
-            assert begin == free or c > slowest(made, begin - 1e-6) + LEAD, "waited for nothing"
-    return made, until
+            begin = max(may, updates[k][-1][1] if c else 0)
+            updates[k].append((begin, begin + pace))
+    until = updates[PACE.index(max(PACE))][SLOW - 1][1]
+    updates = [[update for update in own if update[0] < until] for own in updates]
+    for own in updates:
+        for c, (begin, _) in enumerate(own):
+            assert c <= slowest(updates, begin) + LEAD, "began too early"
+            free = own[c - 1][1] if c else 0
+            assert begin == free or c > slowest(updates, begin - 1e-6) + LEAD, "waited for nothing"
+    return updates, until
 
 
-def slowest(made, time):
+def slowest(updates, time):
     """min(clocks) at a time."""
-    return min(sum(end <= time for _, end in each) for each in made)
+    return min(sum(end <= time for _, end in own) for own in updates)
 
 
 def at(time):
@@ -122,23 +122,23 @@ def bounded():
     Workers 0 and 1 make {} updates, then wait until worker 2 has made its first. From then on they
     wait after each update, until the slowest clock has moved. In the time of {} updates of worker 2
     they make {} each."""
-    made, until = bounded_updates()
+    updates, until = bounded_updates()
     rule = f"Update c + 1 begins when c ≤ min(c_0, c_1, c_2) + s,  s = {LEAD}"
     parts = [left(4, 22, rule, "title")]
-    for k, each in enumerate(made):
+    for k, own in enumerate(updates):
         y = 44 + 42 * k
         parts.append(left(4, y + 20, f"worker {k}"))
-        for number, (begin, end) in enumerate(each, 1):
-            after = each[number][0] if number < len(each) else until
+        for number, (begin, end) in enumerate(own, 1):
+            after = own[number][0] if number < len(own) else until
             parts.append(bar(at(begin) + 2, y, UNIT * (end - begin) - 4, KINDS[k], number, 30))
             if after > end:
                 parts.append(rect(at(end), y, UNIT * (after - end) - 4, 30, "idle", 3))
                 parts.append(text(at((end + after) / 2) - 2, y + 20, "waits", "small"))
     parts += [left(4, 167, "slow", "small"), arrow(LEFT, 178, 594, 178)]
     parts += [left(4, 203, "min(c)"), left(4, 227, "may begin")]
-    moves = [0, *[end for _, end in made[PACE.index(max(PACE))]]]
+    moves = [0, *[end for _, end in updates[PACE.index(max(PACE))]]]
     for begin, end in zip(moves, moves[1:]):
-        now = slowest(made, begin)
+        now = slowest(updates, begin)
         x = at((begin + end) / 2) + 10
         parts += [path(f"M{at(end):g} 36 V186", "bar", tip=False), text(x, 203, now)]
         parts.append(text(x, 227, f"up to {now + LEAD + 1}"))
@@ -147,7 +147,7 @@ def bounded():
         "red: worker 2 has made one more; the others may go on",
     )
     at_first = LEAD + 1
-    assert [len(each) for each in made[:2]] == [SLOW + LEAD] * 2
+    assert [len(own) for own in updates[:2]] == [SLOW + LEAD] * 2
     return [*parts, *lines(4, 254, notes)], (at_first, SLOW, SLOW + LEAD)
 
 
@@ -180,8 +180,8 @@ def delayed_momentum():
     parts = [left(4, 22, "N = 4: d moves w at each push, u moves it at each fourth", "title")]
     parts += [left(4, 62, "push"), left(4, 150, "b"), left(4, 238, "u"), left(4, 299, "w")]
     base, changes = 252, []
-    for number, (k, (full, u, *places)) in enumerate(zip(PUSHES, rows), 1):
-        begin, by_d, end = (54 + scale * place for place in places)
+    for number, (k, (full, u, *columns)) in enumerate(zip(PUSHES, rows), 1):
+        begin, by_d, end = (54 + scale * place for place in columns)
         x, height = (begin + by_d) / 2, 15 * full
         parts.append(bar(x - 12, 44, 24, KINDS[k], number))
         parts += [arrow(x - 5, 74, x - 5, 100), text(x + 6, 92, "d", "small")]
@@ -285,18 +285,18 @@ GOSSIP, ASKED = 6, {0: 1, 2: 3, 4: 3}  # workers; whom each active one has chose
 
 def ring_of(pairs, coloured):
     """Workers in a ring, arrows between pairs of them, and a colour for some."""
-    parts, places = [], []
+    parts, positions = [], []
     for k in range(GOSSIP):
         angle = 2 * math.pi * k / GOSSIP - math.pi / 2
-        places.append((132 + 92 * math.cos(angle), 146 + 92 * math.sin(angle)))
-    for (x1, y1), (x2, y2) in zip(places, places[1:] + places[:1]):
+        positions.append((132 + 92 * math.cos(angle), 146 + 92 * math.sin(angle)))
+    for (x1, y1), (x2, y2) in zip(positions, positions[1:] + positions[:1]):
         parts.append(path(f"M{x1:g} {y1:g} L{x2:g} {y2:g}", "frame", tip=False))
     for k, j in pairs:
-        (x1, y1), (x2, y2) = places[k], places[j]
+        (x1, y1), (x2, y2) = positions[k], positions[j]
         part = 26 / math.hypot(x2 - x1, y2 - y1)
         dx, dy = part * (x2 - x1), part * (y2 - y1)
         parts.append(arrow(x1 + dx, y1 + dy, x2 - dx, y2 - dy, both=True))
-    for k, (x, y) in enumerate(places):
+    for k, (x, y) in enumerate(positions):
         parts.append(circle(x, y, 22, "a" if k in coloured else "box"))
         parts.append(text(x, y + 5, f"w_{k}", "on" if k in coloured else ""))
     return parts
@@ -328,8 +328,8 @@ def gradients_to_all():
         part = 30 / math.hypot(x2 - x1, y2 - y1)
         dx, dy = part * (x2 - x1), part * (y2 - y1)
         parts.append(arrow(x1 + dx, y1 + dy, x2 - dx, y2 - dy, both=True))
-    for places in PEERS, AROUND:
-        for k, (x, y) in enumerate(places):
+    for positions in PEERS, AROUND:
+        for k, (x, y) in enumerate(positions):
             parts += [circle(x, y, 22, KINDS[k]), text(x, y + 5, f"w_{k}", "on")]
     parts.append(box(452, 140, "ps", "ps", 44))
     parts += lines(
@@ -353,13 +353,13 @@ def disagreement(n):
 
     They begin as the wave that averages smooth most slowly.
     """
-    w, found = [math.cos(2 * math.pi * k / n) for k in range(n)], []
+    w, largest = [math.cos(2 * math.pi * k / n) for k in range(n)], []
     for _ in range(GOSSIP_STEPS + 1):
-        found.append(max(map(abs, w)))
+        largest.append(max(map(abs, w)))
         w = [(w[k - 1] + w[k] + w[(k + 1) % n]) / 3 for k in range(n)]
     slope = (1 + 2 * math.cos(2 * math.pi / n)) / 3
-    assert all(abs(value - slope**step) < 1e-9 for step, value in enumerate(found))
-    return found
+    assert all(abs(value - slope**step) < 1e-9 for step, value in enumerate(largest))
+    return largest
 
 
 @figure("d-psgd.svg", 600, 316)

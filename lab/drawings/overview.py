@@ -16,9 +16,10 @@ def with_ps(x, y, synchronous):
 
 def all_reduce(x, y):
     """Three workers that send sums around a ring, each with all parameters."""
-    places = [(x, y + 72), (x + 95, y + 185), (x - 95, y + 185)]
+    positions = [(x, y + 72), (x + 95, y + 185), (x - 95, y + 185)]
     parts = [
-        box(*place, f"worker {number}, w", "ps", width=104) for number, place in enumerate(places)
+        box(*place, f"worker {number}, w", "ps", width=104)
+        for number, place in enumerate(positions)
     ]
     parts.append(arrow(x + 30, y + 91, x + 82, y + 165))
     parts.append(arrow(x + 41, y + 185, x - 41, y + 185))

@@ -164,8 +164,10 @@ def pyramid():
         parts.append(left(COLUMN, y + 15 + LINE, level.examples, "small"))
         for number, (name, words) in enumerate(bars.items()):
             parts += bar(y + 15 + LINE * (2 + number), level.kind, words, shares[name])
-        each = (f"{words} {percent(shares[name])}" for name, words in bars.items())
-        title.append(f"{' '.join(level.where)}: {level.title}, {level.examples}; {', '.join(each)}")
+        percentages = (f"{words} {percent(shares[name])}" for name, words in bars.items())
+        title.append(
+            f"{' '.join(level.where)}: {level.title}, {level.examples}; {', '.join(percentages)}"
+        )
         y += height(level)
     notes = (
         "16 workers: a gradient's seconds are drawn, and exponential; messages are small.",

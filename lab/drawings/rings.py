@@ -70,7 +70,7 @@ def sent(phase, s, k):
 def states():
     """The state before the first step and after each."""
     have = [[{k} for _ in range(N)] for k in range(N)]
-    found = [have]
+    history = [have]
     for phase, s in PHASES:
         after = [[set(chunk) for chunk in worker] for worker in have]
         for k in range(N):
@@ -81,9 +81,9 @@ def states():
             else:
                 after[to][chunk] = set(have[k][chunk])
         have = after
-        found.append(have)
+        history.append(have)
     assert all(len(chunk) == N for worker in have for chunk in worker)
-    return found
+    return history
 
 
 def stepwise(name, values):
@@ -155,26 +155,26 @@ def disc(letter, x, y, phase):
     return circle(x, y, 13, kind) + text(x, y + 5, letter, "on")
 
 
-def table(y, found):
+def table(y, history):
     """All states, one row each: how many workers' numbers each chunk is the sum of."""
     parts, names = [], ["start"] + [f"{phase} {s + 1}" for phase, s in PHASES]
     for k in range(N):
         parts.append(text(184 + 104 * k, y - 26, f"worker {k}", "small"))
         parts += [text(146 + 25 * c + 104 * k, y - 8, "abcd"[c], "small") for c in range(N)]
-    for row, (name, have) in enumerate(zip(names, found)):
+    for row, (name, have) in enumerate(zip(names, history)):
         top = y + 27 * row
         parts.append(left(6, top + 18, name, "small"))
         for k in range(N):
             for c in range(N):
                 count, x = len(have[k][c]), 134 + 25 * c + 104 * k
-                new = row and have[k][c] != found[row - 1][k][c]
+                new = row and have[k][c] != history[row - 1][k][c]
                 kind = "done" if count == N else "a"
                 parts.append(rect(x, top, 24, 24, f"{kind} pale" if count > 1 else "box", 2))
                 if new:
                     parts.append(rect(x + 1, top + 1, 22, 22, f"{kind} hollow", 2))
                 parts.append(text(x + 12, top + 17, count, "small"))
     marker = '<rect x="2" y="%g" width="546" height="28" rx="4" class="line" opacity="0">' % (y - 2)
-    parts.append(marker + stepwise("y", [y + 27 * row - 2 for row in range(len(found))]))
+    parts.append(marker + stepwise("y", [y + 27 * row - 2 for row in range(len(history))]))
     return [*parts, stepwise("opacity", [1]) + "</rect>"]
 
 
@@ -184,8 +184,8 @@ def ring():
     reduce-scatter steps each chunk goes around and is summed; in {1} all-gather steps the
     finished sums go around. A table shows after each step how many workers' values each chunk
     holds; at the end all hold {0}."""
-    found = states()
-    counts = [[[len(chunk) for chunk in worker] for worker in have] for have in found]
+    history = states()
+    counts = [[[len(chunk) for chunk in worker] for worker in have] for have in history]
     parts = [arrow(182, 46, 368, 46), arrow(445, 106, 445, 176), arrow(368, 236, 182, 236)]
     parts.append(arrow(105, 176, 105, 106))
     for k, place in enumerate(CENTRES):
@@ -199,5 +199,5 @@ def ring():
     )
     parts += lines(275, 94, cut, step=22, draw=text) + lines(275, 146, steps, step=22, draw=text)
     note = "numbers: how many workers' values are in the sum; framed: just received"
-    parts += [*table(338, found), text(275, 548, note, "small")]
+    parts += [*table(338, history), text(275, 548, note, "small")]
     return parts, (N, N - 1)

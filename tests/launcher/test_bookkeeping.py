@@ -158,7 +158,7 @@ def test_scaling_counts_pushes(scaling, name, factor, trained, tmp_path, monkeyp
     summary = types.SimpleNamespace(summarize=lambda run: {"staleness_by_rates": 1.25})
     monkeypatch.setattr(scaling, "summary", summary)
     samples = [(9, 100.0), (11, 100.0), (17, 103.0)]  # seconds of processors so far
-    facts = scaling.facts(name, 3, trained, samples, tmp_path)
+    found = scaling.facts(name, 3, trained, samples, tmp_path)
     for times, lasts in (("pull_to_push", [0.1] * 3), ("computing", [0.099] * 3)):
         quantiles = facts.pop(times)
         assert [quantiles[i] for i in (0, 7, -1)] == pytest.approx(lasts)
@@ -375,7 +375,7 @@ def test_staleness_counts_clocks_and_gaps(trained, monkeypatch):
     rows = [(1, 3, 0.1, 0.99), (5, 16, 0.5, 0.8), (7, 18, 0.2, 0.9), (9, 23, 0.3, 0.7)]
     known = {"pushes": pushes, "tests": [dict(zip(columns, row)) for row in rows]}
     samples = [(14, 1.0), (22, 5.0)]  # seconds of processors so far
-    assert staleness.found(trained, samples, types.SimpleNamespace(rows=known.get), warm=2) == {
+    assert staleness.facts(trained, samples, types.SimpleNamespace(rows=known.get), warm=2) == {
         "updates_per_second": 4 / 8,  # from update 5, when the last worker has begun, to 9
         "idle": 4 / 6,  # of worker 1: from 15 to 16 and from 17 to 20, of 15 to 21
         "apart": 3,
@@ -415,7 +415,7 @@ def test_compression_counts_what_a_worker_sends(trained, tmp_path, monkeypatch):
     tests = [{"test_loss": 0.9, "test_accuracy": 0.5}, {"test_loss": 0.5, "test_accuracy": 0.8}]
     monkeypatch.setattr(compression.drivers, "pushes", lambda _: pushes)
     monkeypatch.setattr(compression.drivers, "tests", lambda _: tests)
-    assert compression.found(trained, tmp_path) == {
+    assert compression.facts(trained, tmp_path) == {
         "test_loss": 0.5 if trained else None,
         "test_accuracy": 0.8 if trained else None,
         "kilobytes": {"2": 0.5},
@@ -449,12 +449,12 @@ def test_slow_network_says_how_full_a_link_is(tmp_path):
     write(tmp_path, {"worker-0": rows, "worker-1": [(12, 2, 0), (16, 4, 0)]})
     # What the ps and two workers have sent and received: 1 MB a second from 10 to 20.
     samples = [(0, [0] * 6), (10, [0] * 6), (20, [10e6, 4e6, 2e6, 5e6, 2e6, 5e6]), (30, [90e6] * 6)]
-    assert slow.found(True, samples, tmp_path, 20, 10) == {
+    assert slow.facts(True, samples, tmp_path, 20, 10) == {
         "batches_per_second": 7.5,
         "links": pytest.approx([0.8, 0.4, 0.4]),
         "test_loss": 0.5,
     }
-    assert slow.found(False, samples, tmp_path, 20, 10)["test_loss"] is None
+    assert slow.facts(False, samples, tmp_path, 20, 10)["test_loss"] is None
 
 
 @pytest.mark.parametrize(("code", "trained"), [(0, True), (3, None)])

@@ -208,7 +208,7 @@ class Rows:
             row = [100.5 + seconds, 100 + seconds, "", accuracy, loss]  # a test takes 0.5 s
             self.rows.append(list(map(str, row)))
             try:
-                self.watch.look()
+                self.watch.poll()
             except self.module.Enough as reason:
                 return str(reason)
         return None

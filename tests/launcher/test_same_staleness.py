@@ -221,7 +221,7 @@ def test_what_a_run_finds():
     """
     module = load(DRIVER)
     pushes, samples = pushes_by_hand(), [(0, 0.0), (100, 50.0)]
-    facts = module.found(True, samples, pushes, [{"test_loss": 0.99}], 2)
+    facts = module.facts(True, samples, pushes, [{"test_loss": 0.99}], 2)
     # From 12 on, behind the first tenth: 19 pushes, at 2 to 20.
     late = [(1, 1, 3, 0)[at % 4] for at in range(1, 21)]
     if facts["histogram"] and sum(facts["histogram"]) == 19:
@@ -240,10 +240,10 @@ def test_what_a_run_finds():
         (True, [], (False, None)),
         (True, [{"test_loss": 3.0}, {"test_loss": 0.2}], (True, 0.2)),
     ):
-        facts = module.found(whole, samples, pushes, tests, 2)
+        facts = module.facts(whole, samples, pushes, tests, 2)
         assert (facts["learned"], facts["test_loss"]) == due
     for few in (pushes[:1], pushes[:9], [push for push in pushes if push["task"] == "worker-0"]):
-        facts = module.found(False, [], few, [], 2)
+        facts = module.facts(False, [], few, [], 2)
         assert {facts[key] for key in module.STEADY} == {None}
     assert module.loss_curve(pushes[::-1]) == pytest.approx([9.5])
     assert module.loss_curve([dict(push, loss=math.inf) for push in pushes]) == [None]

@@ -17,7 +17,7 @@ HERE = support.ROOT / "tests" / "notebooks"
 
 def exercises(source):
     """Yields the exercises of a notebook: their number, the cells before, begin, solution."""
-    cells = notebooks.made(source).cells
+    cells = notebooks.notebook_from(source).cells
     for i, cell in enumerate(cells):
         if cell.source.startswith(notebooks.ANSWER):
             folded = notebooks.DETAILS.findall(cells[i + 1].source)

@@ -41,7 +41,7 @@ def test_the_readme_lists_all():
     """In reading order, with the minutes that each says it takes."""
     minutes = {}
     for source in SOURCES:
-        first = notebooks.made(source).cells[0].source
+        first = notebooks.notebook_from(source).cells[0].source
         minutes[source.stem] = int(re.search(r"(\d+) minutes", first)[1])
     assert notebooks.order() == minutes and len(minutes) >= 25
     sums = {}
@@ -59,7 +59,11 @@ def test_a_notebook_is_in_order(source):
 
 @pytest.mark.parametrize("source", SOURCES, ids=name)
 def test_its_links_lead_somewhere(source):
-    cells = [cell.source for cell in notebooks.made(source).cells if cell.cell_type == "markdown"]
+    cells = [
+        cell.source
+        for cell in notebooks.notebook_from(source).cells
+        if cell.cell_type == "markdown"
+    ]
     text = re.sub(r"```.*?```", "", "\n".join(cells), flags=re.S)
     targets = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text)
     local = [target for target in targets if "://" not in target]
@@ -78,7 +82,7 @@ def test_the_pushes_are_those_of_the_figure():
 
 def test_the_ring_is_that_of_its_notebook():
     """Catches a ring that one changes: From-Here-to-DDP-and-FSDP imports it from neighbours.py."""
-    cells = notebooks.made(notebooks.ROOT / "Ring-AllReduce.py").cells
+    cells = notebooks.notebook_from(notebooks.ROOT / "Ring-AllReduce.py").cells
     (shown,) = [c.source for c in cells if c.source.startswith("%%writefile ring.py\n")]
     own = "class Ring:" + shown.partition("class Ring:")[2]
     assert own in (notebooks.ROOT / "neighbours.py").read_text()
@@ -179,7 +183,7 @@ def test_the_ps_of_sessions_waits_while_they_train(monkeypatch, capsys):
     """
     import tensorflow.compat.v1 as tf
 
-    cells = [cell.source for cell in notebooks.made(notebooks.ROOT / "Sessions.py").cells]
+    cells = [cell.source for cell in notebooks.notebook_from(notebooks.ROOT / "Sessions.py").cells]
     (program,) = [text for text in cells if text.startswith("%%writefile train.py")]
     program = program.partition("\n")[2].replace("tf.disable_v2_behavior()\n", "")
     assert "60_000" in program
@@ -266,7 +270,7 @@ def test_run_all_in_a_browser(tmp_path):
     activate = f'export PATH="{os.path.dirname(sys.executable)}:$PATH"\n'
     (folder.parent / "activate.sh").write_text(activate)
     path = folder / "Graphs-and-Sessions.ipynb"
-    empty = notebooks.made(path.with_suffix(".py"))
+    empty = notebooks.notebook_from(path.with_suffix(".py"))
     path.write_text(notebooks.written(empty))  # no outputs: what is seen in the end is new
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
