@@ -112,15 +112,16 @@ def by_turns(console, cases, repeats, measure, kept=None, tries=1):
     shares = known.setdefault(OTHERS, {})
     plan = [(repeat, case) for repeat in range(repeats) for case in cases]
     for repeat, case in track(plan, "measuring", console=console, disable=not console.is_terminal):
-        if len(results[case[0]]) > repeat:
+        name, *_ = case
+        if len(results[name]) > repeat:
             continue
         for _ in range(tries):
             others = idle.Others()
             result, share = measure(case, repeat), others.share()
             if share < idle.MOST:
                 break
-        results[case[0]].append(result)
-        shares.setdefault(case[0], []).append(share)
+        results[name].append(result)
+        shares.setdefault(name, []).append(share)
         if kept:
             kept.write_text(json.dumps(known | results))
     return results

@@ -126,7 +126,7 @@ class Elastic(HogWild):
 class Synchronous(HogWild):
     """w <- w - lr * (1/N) * sum of g_k(w) over those who take part."""
 
-    def together(self, those):
+    def joint_step(self, those):
         """One step of these workers; returns the loss of each."""
         taken = [self.gradient(k, self.step, self.w) for k in those]
         self.move([g for _, g in taken], those)
@@ -158,7 +158,7 @@ class DifferentRates(Synchronous):
 class Sagn(Synchronous):
     """w <- w - lr * (1/n) * sum of a_k / T, a_k as in Adag."""
 
-    def together(self, those):
+    def joint_step(self, those):
         T, means, losses = self.knobs["local_steps"], [], []
         for k in those:
             w_k, a = self.copy(), [np.zeros_like(v) for v in self.w]

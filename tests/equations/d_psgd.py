@@ -10,7 +10,7 @@ class DPSGD:
         self.w, self.gradient, self.lr = [np.array(v, float) for v in w], gradient, lr
         self.made = 0  # steps
 
-    def together(self):
+    def joint_step(self):
         """All workers make a step."""
         before, n = self.w, len(self.w)
         self.w = [

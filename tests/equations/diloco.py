@@ -25,7 +25,7 @@ class DiLoCo(Synchronous):
         steps = [m / (np.sqrt(v) + knobs["epsilon"]) for m, v in zip(m_hat, v_hat)]
         return loss, [p - rate * s - rate * knobs["weight_decay"] * p for p, s in zip(w_k, steps)]
 
-    def together(self, those):
+    def joint_step(self, those):
         T, losses, ends = self.knobs["local_steps"], [], []
         for k in those:
             w_k = self.copy()

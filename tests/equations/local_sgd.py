@@ -10,7 +10,7 @@ class LocalSGD(Synchronous):
         super().__init__(w, *more, **knobs)
         self.u = [np.zeros_like(v) for v in self.w]
 
-    def together(self, those):
+    def joint_step(self, those):
         T = 1 if self.step < self.knobs["post_local"] else self.knobs["local_steps"]
         losses, ends = [], []
         for k in those:

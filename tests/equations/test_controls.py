@@ -24,8 +24,8 @@ class ServerAdag(references.Adag):
 class ServerSagn(references.Sagn):
     """As SAGN, but the common step has a rate of its own."""
 
-    def together(self, those):
-        before, losses = self.copy(), super().together(those)
+    def joint_step(self, those):
+        before, losses = self.copy(), super().joint_step(those)
         times = self.knobs["server_rate"] / self.lr
         self.w = [b - times * (b - v) for b, v in zip(before, self.w)]
         return losses

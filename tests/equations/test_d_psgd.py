@@ -60,7 +60,7 @@ def check(n, text=None):
     actual, moved = train(starts(n), text)
     due, wrong = EQUATION.REFERENCE(starts(n), gradient, LR), []
     for step in range(STEPS):
-        due.together()
+        due.joint_step()
         apart = np.abs(actual[:, step] - due.w).max()
         if not apart < 1e-5:
             wrong.append(f"w: {apart:g} apart after {step + 1} steps")
@@ -133,7 +133,7 @@ def test_the_training_is_that_of_the_equation(tmp_path):
 
     due = EQUATION.REFERENCE([w[0] for w in actual], flat_gradient, problem.LR)
     for step in range(1, 21):
-        due.together()
+        due.joint_step()
         assert np.abs(np.array([w[step] for w in actual]) - due.w).max() < 1e-5
     assert np.abs(actual[0][20] - actual[1][20]).max() > 0.01
     rows = [

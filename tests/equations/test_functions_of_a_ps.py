@@ -357,7 +357,7 @@ def check_together(changes=(), n=3, steps=30, seconds=10):
         values = workers.values()["parameters"]
     due = [(step, k, 0) for step in range(steps) for k in range(n)]
     assert [row[:3] for row in sorted(made)] == due, "steps: not one gradient a worker and step"
-    losses = [loss for _ in range(steps) for loss in expected.together(range(n))]
+    losses = [loss for _ in range(steps) for loss in expected.joint_step(range(n))]
     apart = np.abs(np.subtract(losses, [loss for *_, loss in sorted(made)])).max()
     assert apart < 1e-4, f"losses: {apart:g} apart"
     apart = np.abs(values - interleaved.flat(expected.w)).max()

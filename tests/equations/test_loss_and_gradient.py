@@ -184,8 +184,8 @@ def at_once(script, text, folder, n=3):
         first = workers.parameters()
         expected = file.REFERENCE(first, n, tape, LR, **file.FLAGS)
         for _ in range(UPDATES):
-            losses += [loss for loss, *_ in workers.together()]
-            due += expected.together(range(n))
+            losses += [loss for loss, *_ in workers.joint_step()]
+            due += expected.joint_step(range(n))
         agree(losses, due, workers.parameters(), expected.w, first)
 
 
@@ -247,7 +247,7 @@ def neighbours(script, text, folder, n=3):
 
     with ring_workers.joining(module, n, 20, module.both_ways) as made:
         done = ring_workers.together_built(module, made, command_line({}), work)
-    agree_in_gossip(script, done, lambda expected: expected.together())
+    agree_in_gossip(script, done, lambda expected: expected.joint_step())
 
 
 def pairs(script, text, folder, n=3):
@@ -325,7 +325,7 @@ def shards(script, text, folder, n=3):
         rate = file.FLAGS["learning_rate"]
         expected = file.REFERENCE(first, n, tape, rate, **file.FLAGS)
         for _ in range(UPDATES):
-            due += expected.together(range(n))
+            due += expected.joint_step(range(n))
         losses = [worker.rows[step][5] for step in range(UPDATES) for worker in workers]
         agree(losses, due, [workers[0].w[-1]], expected.w, first)
 

@@ -190,7 +190,7 @@ def check_training(quick, folder, changes=(), flags=(), n=3):
             wrong.append(f"union: {apart:g} apart after {step} steps")
         if step == 20:
             break
-        due = expected.together(range(n))
+        due = expected.joint_step(range(n))
         if not np.abs(np.array(due) - [each[step] for each in losses]).max() < 1e-5:
             wrong.append(f"losses: others in step {step}")
         _, union = problem.union_step(union, n, step)

@@ -118,7 +118,7 @@ def check_equation(n, stage, text=None, **more):
             wrong.append(f"parameters: {apart:g} apart after {step} steps")
         if step == STEPS:
             break
-        due = expected.together(range(n))
+        due = expected.joint_step(range(n))
         if not np.abs(np.array(due) - [worker.rows[step][5] for worker in workers]).max() < 1e-5:
             wrong.append(f"losses: others in step {step}")
     for name in "m", "v":

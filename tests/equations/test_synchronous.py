@@ -52,8 +52,8 @@ def compare(script, n=2, reference=None, flags=None, text=None, seconds=20):
         gradient = problem.gradient_on_digits(n)
         expected = reference(workers.parameters(), n, gradient, problem.LR, **flags)
         for step in range(12):
-            pushes += workers.together(seconds=seconds)
-            due += [(loss, step, 0) for loss in expected.together(range(n))]
+            pushes += workers.joint_step(seconds=seconds)
+            due += [(loss, step, 0) for loss in expected.joint_step(range(n))]
         check(workers, first, expected, pushes, due)
 
 
@@ -81,7 +81,7 @@ def test_one_local_step_is_synchronous_sgd(script):
 class Alone(references.Synchronous):
     """Plain SGD, T steps at a time."""
 
-    def together(self, those):
+    def joint_step(self, those):
         T = self.knobs["local_steps"]
         for number in range(self.step * T, self.step * T + T):
             loss, g = self.gradient(0, number, self.w)
@@ -106,7 +106,7 @@ class KerasAdamW(references.Synchronous):
         self.optimizer = keras.optimizers.AdamW(0.0, knobs["weight_decay"])
         self.optimizer.build(self.variables)
 
-    def together(self, those):
+    def joint_step(self, those):
         T, knobs = self.knobs["local_steps"], self.knobs
         for number in range(self.step * T, self.step * T + T):
             loss, g = self.gradient(0, number, [v.numpy() for v in self.variables])
@@ -132,8 +132,8 @@ def test_equal_rates_that_add_up_to_lr_are_synchronous_sgd():
         first, gradient = workers.parameters(), problem.gradient_on_digits(2)
         expected = references.Synchronous(first, 2, gradient, lr)
         for _ in range(12):
-            workers.together()
-            expected.together([0, 1])
+            workers.joint_step()
+            expected.joint_step([0, 1])
         assert max(np.abs(a - b).max() for a, b in zip(workers.parameters(), expected.w)) < 1e-5
 
 
@@ -141,7 +141,7 @@ def test_several_workers_are_one_on_the_union_of_their_batches():
     with group(SYNC, 3, {}) as workers:
         w = [np.array(v, np.float64) for v in workers.parameters()]
         for step in range(10):
-            workers.together()
+            workers.joint_step()
             _, w = problem.union_step(w, 3, step)
             apart = max(np.abs(a - b).max() for a, b in zip(workers.parameters(), w))
             assert apart < 1e-6 * (step + 1), apart
@@ -160,8 +160,8 @@ def late(text=None, **more):
             held = workers.workers[slow].pull()
             was = [v.copy() for v in expected.w]
             for number in (step, step + 1):
-                pushes += workers.together(those=fast)
-                due += [(loss, number, 0) for loss in expected.together(fast)]
+                pushes += workers.joint_step(those=fast)
+                due += [(loss, number, 0) for loss in expected.joint_step(fast)]
             pushes.append(workers.workers[slow].push(held))
             due.append((gradient(slow, step, was)[0], step + 2, 2))
         check(workers, first, expected, pushes, due)
@@ -184,7 +184,7 @@ def test_a_warm_up_with_a_backup_worker():
 def wait(text=None):
     """Workers that have reported go on only when the last has, too."""
     with group(SYNC, 3, {}, text) as workers:
-        workers.together()  # it traces the functions, which may take a second
+        workers.joint_step()  # it traces the functions, which may take a second
         pushes, wrong = workers.started([0, 1]), []
         time.sleep(1)
         if on := sum(push.done() for push in pushes):
@@ -407,7 +407,7 @@ def compare_pairs(changes=()):
 
         reference = references.DifferentRates(start, 2, gradient, None, learning_rates=rates)
         for _ in range(steps):
-            reference.together([0, 1])
+            reference.joint_step([0, 1])
         due, _ = references.perceptron(reference.w, data.x_test, data.y_test)
         name = "{:g}, {:g}".format(*rates)
         apart[name] = abs(losses[name]["test_loss"] - due)

@@ -158,7 +158,7 @@ def test_scaling_counts_pushes(scaling, name, factor, trained, tmp_path, monkeyp
     summary = types.SimpleNamespace(summarize=lambda run: {"staleness_by_rates": 1.25})
     monkeypatch.setattr(scaling, "summary", summary)
     samples = [(9, 100.0), (11, 100.0), (17, 103.0)]  # seconds of processors so far
-    found = scaling.facts(name, 3, trained, samples, tmp_path)
+    facts = scaling.facts(name, 3, trained, samples, tmp_path)
     for times, lasts in (("pull_to_push", [0.1] * 3), ("computing", [0.099] * 3)):
         quantiles = facts.pop(times)
         assert [quantiles[i] for i in (0, 7, -1)] == pytest.approx(lasts)

@@ -167,7 +167,7 @@ class Harness:
         pushes = [functools.partial(self.workers[k].push, seconds=seconds) for k in ranks]
         return [start(push) for push in pushes]
 
-    def together(self, those=None, seconds=20):
+    def joint_step(self, those=None, seconds=20):
         """These, or all, pull and push at once, as synchronous updates need it; their pushes."""
         ranks = range(len(self.workers)) if those is None else those
         return ended(self.started(ranks, seconds), seconds + self.slack)
