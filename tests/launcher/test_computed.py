@@ -137,6 +137,95 @@ def test_which_run_is_meant(name, due, capsys):
         )
 
 
+def test_names_that_mean_several_runs(capsys):
+    """Catches another number, the oldest of them, and one that is taken where two are meant."""
+    for number in range(7):
+        record(f"x/{number}", "done", 1000 + number)
+    with pytest.raises(SystemExit, match="2"):
+        common.find("x/")
+    names = "x/2, x/3, x/4, x/5, x/6"
+    line = f"tfrun: x/ may mean 7 runs: {names} (tfrun status lists all)\n"
+    assert capsys.readouterr().err == line
+    for number in range(5):
+        os.remove(registry.folder() / f"x--{number}.json")
+    with pytest.raises(SystemExit, match="2"):
+        common.find("x/")
+    assert "x/ may mean 2 runs: x/5, x/6 (" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "name, words",
+    [
+        ("", "RUN is empty (tfrun status lists all)"),
+        (None, "there is no run yet"),
+        ("x", "there is no run x (tfrun status lists all)"),
+        ("cut", "the record of cut cannot be read; tfrun kill removes it"),
+    ],
+)
+def test_a_run_that_is_not_meant(name, words, capsys):
+    """Catches a traceback, and a record that is used although it cannot be read."""
+    if name:
+        registry.folder().mkdir(parents=True)
+        (registry.folder() / "cut.json").write_text("{")
+        assert common.find("cut", unreadable_too=True)["state"] == "unreadable"
+    with pytest.raises(SystemExit, match="2"):
+        common.find(name)
+    assert capsys.readouterr().err == f"tfrun: {words}\n"
+
+
+def test_a_record_that_has_gone():
+    """Catches a monitor that goes on for ever, and the state of before."""
+    seen = record("a", "running")
+    assert common.refreshed(seen)["state"] == "running"
+    record("a", "done")
+    assert common.refreshed(seen)["state"] == "done"
+    os.remove(seen["path"])
+    assert common.refreshed(seen) == {**seen, "state": "removed"}
+    assert common.refreshed({**seen, "path": None})["state"] == "running"
+
+
+def test_logs_of_a_directory_that_has_moved(capsys):
+    """Catches a directory that needs a record, and one without logs that is taken for a run."""
+    os.makedirs("b")
+    with pytest.raises(SystemExit, match="2"):
+        common.find("b", moved_too=True)
+    pathlib.Path("b/worker-0.log").write_text("a line\n")
+    assert logs.command(["b"]) == 0 and capsys.readouterr().out == "a line\n"
+    assert logs.command(["b", "ps-0"]) == 2
+    assert capsys.readouterr().err == "tfrun: b has no task ps 0; it has worker 0\n"
+
+
+def test_how_wide_a_table_is(monkeypatch):
+    """Catches lines that are cut in a file, and a terminal's own width that is not used."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert common.console().width == 200
+    monkeypatch.setenv("COLUMNS", "77")
+    assert common.console().width == 77
+
+
+def test_a_table_fits_its_terminal(capsys, monkeypatch):
+    """Catches a column where there is no room for it, and one that is missing."""
+    record("a", "failed", 1000, 1090, exit_code=3)
+    titles = {}
+    for columns in (40, 55, 65, 75, 120):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        assert status.command([]) == 0
+        titles[columns] = capsys.readouterr().out.splitlines()[0].split()
+    assert [*titles.values()] == [
+        ["run", "state"],
+        ["run", "state", "result"],
+        ["run", "state", "lasted", "result"],
+        ["run", "state", "lasted", "updates", "result"],
+        ["run", "state", "began", "lasted", "updates", "result"],
+    ]
+
+
+def test_no_run_yet(capsys):
+    """Catches an error where there is nothing to show."""
+    assert status.command([]) == 0 and capsys.readouterr().out == "there is no run yet\n"
+    assert status.command(["--json"]) == 0 and capsys.readouterr().out == "[]\n"
+
+
 def test_the_newest_where_none_runs():
     """Catches the first one, and one that was written last."""
     record("b/2", "failed", 2000)
@@ -232,6 +321,56 @@ def test_what_monitor_computes(monkeypatch):
     ]
 
 
+def test_the_columns_of_monitor(monkeypatch, capsys):
+    """Catches GPUs where there are none, and a column that is not there at its width."""
+    monkeypatch.setattr(cluster, "nvidia_smi", lambda *_, **__: ["0, 40, 1000"])
+    tasks = [task("r", gpus="0", state="done")]
+    made_run.flags("r")
+    seen = monitor.snapshot(record("r", "done", tasks=tasks), {})
+    seen["tasks"][0]["gpus"] = ["0"]
+
+    def titles(width):
+        return [column.header for column in monitor.table(seen, width).renderables[1].columns]
+
+    order = ["task", "state", "restarts", "CPU %", "memory", "memory %", "GPU %", "GPU memory"]
+    order += ["steps/s", "staleness", "loss"]
+    least = {0: 2, 30: 3, 36: 4, 45: 5, 50: 6, 55: 7, 60: 8, 70: 9, 80: 10, 90: 11}
+    for width, number in least.items():
+        found = titles(width)
+        assert len(found) == number and found == [title for title in order if title in found]
+        assert len(titles(width - 1)) == number - 1 or not width
+    seen["tasks"][0]["gpus"] = []
+    assert titles(200) == [title for title in order if not title.startswith("GPU")]
+
+
+def test_monitor_ends_with_the_run(monkeypatch, capsys):
+    """Catches: a look that never comes again, a second one with --once, no table at the end."""
+    waited, states = [], iter(["running", "running", "done"])
+    now = time.time
+
+    def sleep(seconds):
+        waited.append(seconds)
+        record("r", next(states), tasks=[task("r")])
+
+    monkeypatch.setattr(monitor, "time", types.SimpleNamespace(sleep=sleep, time=now))
+    monkeypatch.setattr(cluster, "nvidia_smi", lambda *_, **__: [])
+    record("r", "running", tasks=[task("r")])
+    made_run.flags("r")
+    assert monitor.command(["r", "--json"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [json.loads(line)["state"] for line in lines] == ["running", "running", "done"]
+    assert waited == [1, 1, 1]
+    states = iter(["running"])
+    record("r", "running", tasks=[task("r")])
+    assert monitor.command(["--once"]) == 0 and waited[3:] == [0.25]
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0] == "r: running for 67 min" and shown[1].split()[:2] == ["task", "state"]
+    states = iter(["running"])
+    assert monitor.command(["--once", "--json"]) == 0
+    text = capsys.readouterr().out
+    assert json.loads(text)["run"] == "r" and len(text.splitlines()) > 20
+
+
 @pytest.mark.parametrize(
     ("state", "ended", "words"),
     [("done", 1090, "done after 2 min"), ("lost", None, "lost for at most 67 min")],
@@ -310,7 +449,8 @@ def test_logs_that_grow(capsys, monkeypatch):
     open("r/worker-1.log", "w").close()
     looks = iter(range(3))
 
-    def sleep(_):
+    def sleep(seconds):
+        assert 0 < seconds < 1
         look = next(looks)
         with open("r/worker-0.log", "a") as log:
             log.write(["complete\n", "".join(f"more {k}\n" for k in range(30)), "the en"][look])
@@ -561,6 +701,39 @@ def test_the_window_of_a_trace(capsys, monkeypatch):
             for k, w, at in ((1, 0, 11), (2, 0, 12), (3, 1, 12.5), (4, 0, 13))
         }
     )
+
+
+def test_what_trace_says(capsys, monkeypatch):
+    """Catches: files of another folder, a window that is empty or without a length, and no code."""
+    three_pushes()
+    seen = []
+    monkeypatch.setattr(trace.timeline, "draw", lambda *arguments: seen.append(arguments))
+    assert trace.command(["r", "--output", "new/o"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    json_line = "new/o/trace.json   open it in https://ui.perfetto.dev"
+    assert lines == ["new/o/trace.png", json_line] and os.path.exists("new/o/trace.json")
+    path, _, activities_seen, begin, end = seen[0]
+    assert str(path) == "new/o/trace.png" and begin < end and len(activities_seen) > 8
+    assert trace.command(["r", "--from", "99"]) == 2
+    words = "no task did anything in that time: see --from, --seconds"
+    assert capsys.readouterr().err == f"tfrun: {words}\n"
+    assert trace.command(["r", "--from", "-1.5", "--seconds", "0.5"]) == 2
+    assert trace.command(["r", "--from", "3.1", "--seconds", "1", "--json"]) == 2
+    capsys.readouterr()
+    assert trace.command(["r", "--from", "0.5", "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert made["from"] == 0.5 and made["seconds"] == pytest.approx(end - begin)
+    pathlib.Path("file").touch()
+    assert trace.command(["r", "--output", "file"]) == 2
+    assert capsys.readouterr().err.startswith("tfrun: the trace cannot be written: ")
+    made_run.flags("empty")
+    made_run.metrics("empty", "worker-0")
+    assert trace.command(["empty"]) == 1
+    assert "no update was made yet in " in capsys.readouterr().err
+    monkeypatch.setattr(activities, "MOST", 2)
+    assert trace.command(["r"]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == "2 of 4 pushes, those around the picture; --from S: others"
 
 
 def test_the_time_of_an_event():
