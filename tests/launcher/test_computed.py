@@ -325,7 +325,7 @@ def test_the_columns_of_monitor(monkeypatch, capsys):
     """Catches GPUs where there are none, and a column that is not there at its width."""
     monkeypatch.setattr(cluster, "nvidia_smi", lambda *_, **__: ["0, 40, 1000"])
     tasks = [task("r", gpus="0", state="done")]
-    made_run.flags("r")
+    run_files.flags("r")
     seen = monitor.snapshot(record("r", "done", tasks=tasks), {})
     seen["tasks"][0]["gpus"] = ["0"]
 
@@ -355,7 +355,7 @@ def test_monitor_ends_with_the_run(monkeypatch, capsys):
     monkeypatch.setattr(monitor, "time", types.SimpleNamespace(sleep=sleep, time=now))
     monkeypatch.setattr(cluster, "nvidia_smi", lambda *_, **__: [])
     record("r", "running", tasks=[task("r")])
-    made_run.flags("r")
+    run_files.flags("r")
     assert monitor.command(["r", "--json"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [json.loads(line)["state"] for line in lines] == ["running", "running", "done"]
@@ -726,8 +726,8 @@ def test_what_trace_says(capsys, monkeypatch):
     pathlib.Path("file").touch()
     assert trace.command(["r", "--output", "file"]) == 2
     assert capsys.readouterr().err.startswith("tfrun: the trace cannot be written: ")
-    made_run.flags("empty")
-    made_run.metrics("empty", "worker-0")
+    run_files.flags("empty")
+    run_files.metrics("empty", "worker-0")
     assert trace.command(["empty"]) == 1
     assert "no update was made yet in " in capsys.readouterr().err
     monkeypatch.setattr(activities, "MOST", 2)

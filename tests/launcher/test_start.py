@@ -13,7 +13,7 @@ import subprocess
 import sys
 import types
 
-import made_run
+import run_files
 import pytest
 from tfrun import cli
 from tfrun.commands import start
@@ -243,7 +243,7 @@ def test_a_run_that_is_finished(result, arguments, said, launched, folder, monke
 def test_the_run_of_another_example(launched, folder, monkeypatch, capsys):
     """Catches a run directory in which two examples mix."""
     monkeypatch.setenv("OUTPUT_DIR", str(folder / "there"))
-    made_run.flags(folder / "there")
+    run_files.flags(folder / "there")
     (folder / "train.py").write_text('"""AdaG: an example."""')
     assert launched("train.py")[0] == 2 and Run.spec is None
     assert "there has a run of HogWild, not of AdaG: set OUTPUT_DIR" in capsys.readouterr().err
@@ -306,7 +306,7 @@ def test_what_a_run_comes_to(launched, folder, monkeypatch):
     monkeypatch.setattr(summary, "conclude", lambda where, code, say: say(f"{where}") or code + 4)
     monkeypatch.setenv("OUTPUT_DIR", "there")
     assert launched("train.py", done=True, code=3) == (3, Run) and Run.said == []
-    made_run.flags(folder / "there")
+    run_files.flags(folder / "there")
     assert launched("train.py", done=True, code=3) == (7, Run) and Run.closed == [7]
     assert Run.said == [f"{folder}/there"]
     assert launched("train.py", done=False, code=3) == (3, Run) and Run.said == []

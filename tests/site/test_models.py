@@ -1,6 +1,7 @@
 """The models of the explorables, in JavaScript, against the Python of which they are a port."""
 
 import ast
+import functools
 import json
 import math
 import shutil
@@ -9,6 +10,7 @@ import subprocess
 import numpy as np
 import pytest
 import support
+from scipy import special
 from tfrun.simulate import cost, laws, schemes
 
 pytestmark = [pytest.mark.long, pytest.mark.needs("node")]
@@ -80,8 +82,9 @@ def check_traces(folder=STATIC):
 
 
 def check_gossip(folder=STATIC):
-    times = laws.step_times("exponential", 6, 30, 0.1, seed=4)
-    for exchange in (0.0, 0.05):
+    cases = [("exponential", 0.0), ("exponential", 0.05), ("constant", 0.05)]  # constant: ties
+    for law, exchange in cases:
+        times = laws.step_times(law, 6, 30, 0.1, seed=4)
         python = schemes.gossip(times, exchange)
         # Which partner worker k drew for its i-th mini-batch; of those it did not reach, any.
         partner, exchanges = np.zeros(times.shape, int), np.zeros(6, int)
@@ -178,45 +181,76 @@ def check_laws(folder=STATIC):
             assert abs(late - schemes.staleness(trace).mean()) < 0.03 * n, (n, name)
 
 
+@functools.cache
+def noise_table():
+    """Returns the normal numbers that shake gradients, as learn.js draws them."""
+    u = Stream(5, 0)
+    return np.array([normal(u) for _ in range(65536)], np.float32)
+
+
 def check_learning(folder=STATIC):
-    """Replays traces without noise: the losses are those of the updates in NumPy."""
-    n, lr = 6, 0.05
+    """Replays traces: the losses are those of the updates in NumPy, without noise and with it.
+
+    Catches: another worker's share or copy, noise of other gradients, and shares that repeat.
+    """
+    for n, noise in ((6, 0), (6, 2), (70, 2)):
+        replay(folder, n, noise)
+
+
+def replay(folder, n, noise, lr=0.05):
+    """Compares the losses of n workers."""
+    shares = min(n, 64)
     curve, place = np.reshape(call([("CURVE", []), ("PLACE", [])], folder), (2, 64, -1))[:, :n]
     best = (curve * place).mean(0) / curve.mean(0)
     begin = best + np.where(np.arange(best.size) % 2, 2, -2)
     times = laws.step_times("exponential", n, 60, 0.1, seed=6)
+    root = np.sqrt(curve.mean(0))
 
     def loss(w):
         return (curve.mean(0) * (w - best) ** 2).sum() / (curve.mean(0) * 4).sum()
 
-    def g(k, w):
-        return curve[k] * (w - place[k])
+    def shake(pick, scale=1.0):
+        """Returns the noise of a gradient; each begins somewhere else in the table."""
+        at = math.floor(pick() * 65536) + np.arange(best.size)
+        return scale * noise * root * noise_table()[at % 65536]
+
+    def g(k, w, pick, scale=1.0):
+        return curve[k % shares] * (w - place[k % shares]) + shake(pick, scale)
 
     def asynchronous(trace, change):
-        W = [begin]
+        W, pick = [begin], Stream(1, 2**20)
         for e, (k, version) in enumerate(zip(trace.worker, trace.version)):
-            W.append(W[-1] + change(k, W[version], e - version))
+            W.append(W[-1] + change(k, W[version], e - version, pick))
         return trace.push, W
 
-    def local(k, w, T=4):
+    def local(k, w, pick, T=4, scale=1.0):
         moved = w
         for _ in range(T):
-            moved = moved - lr * g(k, moved)
+            moved = moved - lr * g(k, moved, pick, scale)
         return moved - w
 
-    def synchronous(trace):
-        W, moved = [begin], []
+    def synchronous(trace, needed):
+        W, moved, pick = [begin], [], Stream(1, 2**20)
         for step in range(trace.step.max() + 1):
-            used = trace.worker[trace.step == step]
-            W.append(W[-1] - lr * np.mean([g(k, W[-1]) for k in used], axis=0))
+            used = trace.worker[trace.step == step] if needed < n else range(shares)
+            means = [curve[k % shares] * (W[-1] - place[k % shares]) for k in used]
+            step_ = np.mean(means, axis=0) + shake(pick, needed**-0.5)
+            W.append(W[-1] - lr * step_)
             moved.append(trace.push[trace.step == step].max())
         return moved, W
 
+    def local_steps(trace):
+        W, pick = [begin], Stream(1, 2**20)
+        for _ in range(trace.step.max() + 1):
+            ways = [local(k, W[-1], pick, scale=(shares / n) ** 0.5) for k in range(shares)]
+            W.append(W[-1] + np.mean(ways, axis=0))
+        return synchronous(trace, n)[0], W
+
     def pairs(trace):
-        w = np.tile(begin, (n, 1))
+        w, pick = np.tile(begin, (n, 1)), Stream(1, 2**20)
         read, W = w.copy(), [begin]
         for k, j in zip(trace.worker, trace.partner):
-            step = lr * g(k, read[k])
+            step = lr * g(k, read[k], pick)
             w[k] = w[j] = (w[k] + w[j]) / 2
             w[k] -= step
             read[k] = w[k]
@@ -226,28 +260,31 @@ def check_learning(folder=STATIC):
     free, backup = schemes.asynchronous(times), schemes.synchronous(times, n - 1)
     gossip = schemes.gossip(times)
     cases = {
-        "async": asynchronous(free, lambda k, w, tau: -lr * g(k, w)),
-        "dynsgd": asynchronous(free, lambda k, w, tau: -lr * g(k, w) / (tau + 1)),
-        "alocal": asynchronous(free, lambda k, w, tau: local(k, w)),
-        "backup": synchronous(backup),
-        "ring": synchronous(schemes.synchronous(times)),
+        "async": asynchronous(free, lambda k, w, tau, pick: -lr * g(k, w, pick)),
+        "dynsgd": asynchronous(free, lambda k, w, tau, pick: -lr * g(k, w, pick) / (tau + 1)),
+        "alocal": asynchronous(free, lambda k, w, tau, pick: local(k, w, pick)),
+        "backup": synchronous(backup, n - 1),
+        "ring": synchronous(schemes.synchronous(times), n),
+        "local": local_steps(schemes.synchronous(times)),
         "gossip": pairs(gossip),
     }
     js = {"backup": ("synchronous", [times, n, n - 1]), "ring": ("synchronous", [times, n])}
+    js["local"] = js["ring"]
     exchanges = np.zeros(n, int)
     partner = np.zeros(times.shape, int)
     for k, j in zip(gossip.worker, gossip.partner):
         partner[exchanges[k], k] = j
         exchanges[k] += 1
     js["gossip"] = ("gossip", [times, n, partner])
-    c = {"n": n, "mean": 0.1, "T": 4, "noise": 0, "seed": 1}
-    for name, (moved, W) in cases.items():
-        (trace,) = call([js.get(name, ("asynchronous", [times, n]))], folder)
-        (actual,) = call([("follow", [name, trace, c, lr])], folder)
-        assert len(actual["seconds"]) > 10, name
-        for time, value in zip(actual["seconds"][1:], actual["losses"][1:]):
+    c = {"n": n, "mean": 0.1, "T": 4, "noise": noise, "seed": 1}
+    traces = call([js.get(name, ("asynchronous", [times, n])) for name in cases], folder)
+    runs = [("follow", [name, trace, c, lr]) for name, trace in zip(cases, traces)]
+    close = 1e-6 if noise else 1e-9  # noise is in single precision
+    for (name, (moved, W)), found in zip(cases.items(), call(runs, folder)):
+        assert len(found["seconds"]) > 10, name
+        for time, value in zip(found["seconds"][1:], found["losses"][1:]):
             at = np.searchsorted(moved, time + 1e-12, "right")
-            assert math.isclose(value, loss(W[at]), rel_tol=1e-9), (name, time)
+            assert math.isclose(value, loss(W[at]), rel_tol=close), (name, n, noise, time)
 
 
 def of_course(name, *wanted):
@@ -309,6 +346,371 @@ def check_schedule(folder=STATIC):
     assert (some, all_) == (13, 4.25)
 
 
+class Stream:
+    """mulberry32 in Python, with the seeds of simulate.js: numbers of [0, 1)."""
+
+    def __init__(self, seed, k):
+        x = (seed * 7919 + k * 2654435761 + 1) % 2**32
+        for factor, shift in ((0x85EBCA6B, 16), (0xC2B2AE35, 13)):
+            x = (x ^ (x >> shift)) * factor % 2**32
+        self.state = x ^ (x >> 16)
+
+    def __call__(self):
+        self.state = a = (self.state + 0x6D2B79F5) % 2**32
+        t = (a ^ (a >> 15)) * (1 | a) % 2**32
+        t ^= (t + (t ^ (t >> 7)) * (61 | t)) % 2**32
+        return (t ^ (t >> 14)) / 2**32
+
+
+def normal(u):
+    """Returns a normal number, by Box and Muller."""
+    return math.sqrt(-2 * math.log(1 - u())) * math.cos(2 * math.pi * u())
+
+
+def gamma(u, shape):
+    """Returns a gamma-distributed number with the mean `shape`, by Marsaglia and Tsang."""
+    if shape == 1:
+        return -math.log(1 - u())
+    if shape < 1:
+        return gamma(u, shape + 1) * (1 - u()) ** (1 / shape)
+    d = shape - 1 / 3
+    while True:
+        x = normal(u)
+        v = (1 + x / math.sqrt(9 * d)) ** 3
+        if v > 0 and math.log(1 - u()) < x * x / 2 + d - d * v + d * math.log(v):
+            return d * v
+
+
+def check_random(folder=STATIC):
+    """Compares numbers, not distributions: of each worker's stream, and of the race's problem.
+
+    Catches: streams that repeat each other, another law's detail, and a slow worker elsewhere.
+    """
+    cases = [
+        {"n": 3, "cv": 1},
+        {"n": 3, "cv": 0, "slow": 4, "mean": 0.5},
+        {"n": 3, "cv": 0.5, "slow": 4, "mean": 0.5, "T": 3, "seed": 8},
+        {"n": 2, "cv": 2, "slow": 3, "seed": 2},
+        {"n": 1, "cv": 0.25, "slow": 5},
+    ]
+    found = call([("stepTimes", [{"updates": 50, **case}]) for case in cases], folder)
+    for case, times in zip(cases, found):
+        c = {"slow": 1, "mean": 1, "T": 1, "seed": 1, **case}
+        streams = [Stream(c["seed"], k) for k in range(c["n"])]
+        usual = [c["mean"] * c["T"]] * c["n"]
+        if c["n"] > 1:
+            usual[-1] *= c["slow"]
+        shape = c["T"] / c["cv"] ** 2 if c["cv"] else 0
+        wanted = [
+            seconds * (gamma(u, shape) / shape if shape else 1)
+            for _ in range(50)
+            for u, seconds in zip(streams, usual)
+        ]
+        np.testing.assert_allclose(times, wanted, rtol=1e-9, err_msg=str(case))
+    u, spread = Stream(5, 0), 0.35
+    for _ in range(65536):
+        normal(u)
+    curve, place = [], []
+    for i in range(64 * 50):
+        log = math.log(0.02) * (i % 50) / 49 + spread * normal(u) - spread**2 / 2
+        curve.append(math.exp(log))
+        place.append(spread * normal(u))
+    names = "CURVE", "PLACE", "TARGET", "SEEDS"
+    *found, target, seeds = call([(name, []) for name in names], folder)
+    np.testing.assert_allclose(found, [curve, place], rtol=1e-9)
+    assert (target, seeds) == (0.03, [2, 3, 4, 5, 6])
+    curve, place = np.reshape([curve, place], (2, 64, 50))
+    for n in (3, 64, 100):
+        (problem,) = call([("problem", [n])], folder)
+        few, where = curve[:n], place[:n]
+        best = (few * where).mean(0) / few.mean(0)
+        wanted = {"shares": min(n, 64), "curve": few.mean(0), "best": best}
+        wanted |= {"w": best - 2 * (-1.0) ** np.arange(50), "root": np.sqrt(few.mean(0))}
+        wanted["first"] = 2 * few.mean(0).sum()
+        for name, value in wanted.items():
+            np.testing.assert_allclose(problem[name], value, rtol=1e-9, err_msg=f"{n}, {name}")
+
+
+def check_orders(folder=STATIC):
+    """Compares the laws of the last of n gradients with SciPy's functions, summed up finely.
+
+    Catches: a worker too many, a slow worker that counts as usual, and a sum that ends too early.
+    """
+    points = [(x, shape) for shape in (0.25, 1, 4, 40) for x in (0.01, 0.9, 3, 4.99, 5.01, 39, 60)]
+    found = call([("longer", point) for point in [*points, (0, 2), (-1, 2)]], folder)
+    wanted = [special.gammaincc(shape, x) for x, shape in points] + [1, 1]
+    np.testing.assert_allclose(found, wanted, rtol=1e-8, atol=1e-14)
+    cases = [
+        *(
+            (n, needed, cv, T, 1)
+            for n, needed in ((1, 1), (2, 2), (9, 9), (9, 7))
+            for cv, T in ((0.5, 1), (1, 4))
+        ),
+        *((n, needed, 0.5, 2, 3) for n, needed in ((2, 2), (2, 1), (9, 9), (9, 8), (9, 6), (1, 1))),
+        (300, 288, 0.25, 1, 1),
+        (64, 64, 1.5, 1, 1),
+    ]
+    found = call([("lastOf", case) for case in cases], folder)
+    for (n, needed, cv, T, slow), seconds in zip(cases, found):
+        x = np.linspace(0, 60 * T, 60001)
+        shape = T / cv**2
+        usual, own = (special.gammaincc(shape, x * shape / T / by) for by in (1, slow))
+        others = [
+            special.bdtr(m, n - 1, usual) if m >= 0 else 0 for m in (n - needed, n - needed - 1)
+        ]
+        if n == 1:
+            others = [1, 0]
+        at_most = (1 - own if n > 1 or slow == 1 else 1 - usual) * others[0] + own * others[1] * (
+            n > 1
+        )
+        wanted = np.trapezoid(1 - at_most, x)
+        assert math.isclose(seconds, wanted, rel_tol=3e-4), (
+            n,
+            needed,
+            cv,
+            T,
+            slow,
+            seconds,
+            wanted,
+        )
+    constant = [(4, 4, 0, 3, 5), (4, 3, 0, 3, 5), (1, 1, 0, 3, 5), (4, 4, 0)]
+    assert call([("lastOf", case) for case in constant], folder) == [15, 3, 3, 1]
+
+
+NAMES = ["one", "ring", "sync", "backup", "bounded", "async", "dynsgd", "gossip", "local", "alocal"]
+CLUSTER = {"n": 4, "cv": 0.5, "slow": 2, "ps": 0.01, "T": 3, "s": 2, "mean": 0.1, "seed": 3}
+
+
+def way(name, n, ps):
+    """Returns the seconds that a step of all workers takes for its messages."""
+    if name in ("ring", "local"):
+        return cost.ring(n, ps, 1, 0)
+    return cost.ps_together(n, ps, 1, 0) if ps else 0
+
+
+def law_of(name, c):
+    """Returns what stepTimes() is asked for in a run of an algorithm."""
+    n, T = c["n"], c["T"] if "local" in name else 1
+    law = {key: c[key] for key in ("cv", "mean", "seed")}
+    if name == "one":
+        return {**law, "n": 1, "updates": 3200}
+    updates = 100 + 3000 / n
+    if name not in ("ring", "sync", "backup", "local"):
+        fewest = (10 if T > 1 else 32) if n > 512 else 60 if name == "gossip" else 30
+        updates = max(fewest, 4000 / n)
+    halves = 2 if T > 1 else 1
+    return {**law, "n": n, "slow": c["slow"], "T": T, "updates": math.ceil(updates / halves)}
+
+
+def scheme_of(name, c, times):
+    """Returns the call of simulate.js that makes the trace of an algorithm from these times."""
+    n, ps = c["n"], c["ps"]
+    if name == "one":
+        return "synchronous", [times, 1]
+    if name in ("ring", "sync", "backup", "local"):
+        needed = n - max(1, round(n / 25)) * (n > 1) if name == "backup" else n
+        return "synchronous", [times, n, needed, "dropped", way(name, n, ps)]
+    if name == "gossip":
+        draws = [Stream(c["seed"] + 99, k) for k in range(n)]
+        partner = [
+            (i % n + 1 + math.floor(draws[i % n]() * (n - 1))) % n if n > 1 else 0
+            for i in range(len(times))
+        ]
+        return "gossip", [times, n, partner, ps]
+    ahead = {"s": c["s"]} if name == "bounded" else {}
+    return "queued", [times, n, {"pull": ps, "push": ps, **ahead}]
+
+
+def check_race(folder=STATIC):
+    """Compares which trace each algorithm has, and what is counted of it.
+
+    Catches: messages that another algorithm sends, too few updates, T steps for one, a partner that
+    is the worker itself, and waiting that counts the time of messages as work.
+    """
+    cases = [(name, CLUSTER) for name in NAMES]
+    cases += [
+        (name, {**CLUSTER, "n": 600, "ps": 0}) for name in ("async", "alocal", "gossip", "backup")
+    ]
+    cases += [("gossip", {**CLUSTER, "n": n}) for n in (1, 2, 200)]
+    cases += [("sync", {**CLUSTER, "n": 1}), ("backup", {**CLUSTER, "n": 1})]
+    found = call([(what, case) for case in cases for what in ("trace", "made", "law")], folder)
+    times = call([("stepTimes", [law_of(*case)]) for case in cases], folder)
+    traces = call([scheme_of(*case, of) for case, of in zip(cases, times)], folder)
+    counts = call([(what, [of]) for of in traces for what in ("staleness", "rate")], folder)
+    lasts = [
+        (c["n"], c["n"], c["cv"], c["T"] if "local" in name else 1, c["slow"]) for name, c in cases
+    ]
+    lasts = call([("lastOf", last) for last in lasts], folder)
+    for number, (name, c) in enumerate(cases):
+        trace, made, law = found[3 * number : 3 * number + 3]
+        label, n, ps, mean = f"{name}, {c['n']} workers", c["n"], c["ps"], c["mean"]
+        wanted, (stale, rate) = traces[number], counts[2 * number : 2 * number + 2]
+        assert trace == wanted, label
+        T = c["T"] if "local" in name else 1
+        ends, last = (
+            zip(wanted["end"], wanted["pull"], wanted.get("step", [0] * 10**6)),
+            wanted["moved"][-1],
+        )
+        busy = sum(end - pull for end, pull, step in ends if step >= 0)
+        counted = {"stale": stale, "T": T, "rate": pytest.approx(T * rate)}
+        total = sum((many or 0) * tau for tau, many in enumerate(stale))
+        counted["mean"] = pytest.approx(total / wanted["length"])
+        counted["waits"] = pytest.approx(max(0, 1 - busy / last / n), abs=1e-9)
+        assert {key: made[key] for key in counted} == counted, label
+        exact = None
+        if name == "one":
+            exact = 1 / mean
+        elif name in ("ring", "sync", "local"):
+            exact = n * T / (mean * lasts[number] + way(name, n, ps))
+        elif name not in ("bounded", "backup"):
+            message = ps if name == "gossip" else 2 * ps
+            slow = c["slow"] if n > 1 else 1
+            rates = [1 / (T * mean * by + message) for by in [1] * (n - 1) + [slow]]
+            most = math.inf if not ps else n / 2 / ps if name == "gossip" else 1 / ps
+            exact = T * min(sum(rates), most)
+        assert law == (exact if exact is None else pytest.approx(exact)), label
+    laws_ = [
+        ("law", [name, {**CLUSTER, "ps": 1, "n": 9}]) for name in ("async", "alocal", "gossip")
+    ]
+    assert call(laws_, folder) == pytest.approx([1, 3, 4.5])  # what one ps can serve, or pairs
+    numbers = call([("backups", [n]) for n in (1, 2, 37, 38, 100, 4096)], folder)
+    assert numbers == [0, 1, 1, 2, 4, 164]
+
+
+def check_tuning(folder=STATIC):
+    """Replays the search for a learning rate, and takes medians over five other seeds.
+
+    Catches: the first rate for the best, a search that ends early, and the best seed for a median.
+    """
+    most = {"ring": 2, "dynsgd": 8, "async": 0, "alocal": 0}
+    c = {**CLUSTER, "T": 4}
+    results = call([("compete", [name, c]) for name in most], folder)
+    for (name, highest), result in zip(most.items(), results):
+        (tuned,) = call([("made", [name, {**c, "seed": 1}])], folder)
+        late = 4 / (tuned["mean"] + 1) / (c["T"] if name == "alocal" else 1)
+        rates = [(highest or min(2, late)) / 2 ** (i / 2) for i in range(16)]
+        runs = call([("follow", [name, tuned, c, rate]) for rate in rates], folder)
+        best = None
+        for rate, run in zip(rates, runs):
+            reached = math.inf if run["reached"] is None else run["reached"]
+            last = math.inf if run["last"] is None else run["last"]
+            if not best or reached < best[0] or (best[0] == math.inf and last < best[1]):
+                best = reached, last, rate
+            elif best[1] < 1:
+                break
+        assert result["learningRate"] == pytest.approx(best[2]), name
+        calls = [("made", [name, {**c, "seed": seed}]) for seed in range(2, 7)]
+        traces = call(calls, folder)
+        more = [
+            ("follow", [name, trace, {**c, "seed": seed}, result["learningRate"]])
+            for seed, trace in zip(range(2, 7), traces)
+        ]
+        reached = sorted(run["reached"] for run in call(more, folder))
+        rates = sorted(trace["rate"] for trace in traces)
+        wanted = {"reached": reached[2], "low": reached[0], "high": reached[4], "rates": rates}
+        wanted |= {"rate": rates[2], "name": name, "mean": tuned["mean"]}
+        assert {key: result[key] for key in wanted} == wanted, name
+    few = {**CLUSTER, "cv": 0, "ps": 0, "rate": 0.01}
+    cases = [("alocal", {**few, "n": n, "T": 2}) for n in (512, 513, 2049)] + [("one", few)]
+    many = call([("compete", case) for case in cases], folder)
+    assert [len(each["rates"]) for each in many] == [5, 3, 1, 5]
+    assert [many[3]["learningRate"], many[3]["rate"]] == pytest.approx([0.01, 10])  # one worker's
+    assert many[3]["law"] == pytest.approx(10)
+
+
+def check_ends(folder=STATIC):
+    """Compares when a run is judged to be there, and when it is ended.
+
+    Catches: the loss of one moment for the smoothed one, a rate that is too large and is called
+    stable, and losses that are looked at too often.
+    """
+    c = {"n": 4, "cv": 0.5, "slow": 1, "ps": 0, "T": 4, "s": 2, "mean": 0.1, "seed": 1}
+    (trace,) = call([("trace", ["async", c])], folder)
+    limits = [
+        ("follow", ["async", trace, c, rate, *more]) for rate, *more in ((0.05,), (1,), (0.05, 2))
+    ]
+    free, wild, ended = call(limits, folder)
+    smooth, reached = 1, None
+    times = list(zip(free["seconds"], free["losses"]))
+    for (before, _), (time, loss) in zip(times, times[1:]):
+        assert time - before >= 0.0999
+        smooth = loss + (smooth - loss) * 0.6 ** ((time - before) / 0.1)
+        if reached is None and smooth < 0.03:
+            reached = time
+    assert (
+        reached and free["reached"] == reached and free["stable"] and free["last"] == times[-1][1]
+    )
+    assert free["seconds"][-1] > 1.3 * reached >= free["seconds"][-2]
+    assert not wild["stable"] and wild["reached"] is None
+    assert max(wild["losses"][:-1]) < 20 <= wild["last"]
+    assert ended["seconds"][-1] > 2 >= ended["seconds"][-2] and ended["reached"] in (None, reached)
+    moves = np.array(trace["moved"])
+    looks = [0.0]
+    for move in moves:
+        if move - looks[-1] >= 0.0999:
+            looks.append(move)
+    assert free["seconds"] == looks[: len(free["seconds"])]
+
+
+def check_plans(folder=STATIC):
+    """Compares what one worker stores and how long it is idle with sums of one's own.
+
+    Catches: a part of a replica too many, micro-batches of all GPUs, and numbers that do not divide
+    and nobody says so.
+    """
+    (models,) = call([("MODELS", [])], folder)
+    for name, m in models.items():
+        assert abs(12 * m["L"] * m["h"] ** 2 / float(name.split()[0]) / 1e9 - 1) < 0.02
+        assert m["h"] == 128 * m["a"]
+    assert [m["s"] for m in models.values()] == [8192, 8192, 2048]
+    cases = [
+        {"gpus": 32, "tp": 2, "pp": 4, "batch": 64, "b": 2, "zero": zero, "kept": kept, **more}
+        for zero, kept in ((0, "all"), (1, "no scores"), (2, "inputs"), (3, "inputs"))
+        for more in ({}, {"schedule": "gpipe"}, {"schedule": "interleaved"}, {"divided": "yes"})
+    ]
+    cases += [{"gpus": 2, "tp": 2, "zero": 3}, {"schedule": "interleaved"}, {"schedule": "gpipe"}]
+    cases += [
+        {"model": "175 billion", "gpus": 64, "tp": 8, "pp": 8, "v": 3, "schedule": "interleaved"}
+    ]
+    plans = call([("plan", [plan(**case)]) for case in cases], folder)
+    pipes = []
+    for c in (plan(**case) for case in cases):
+        M = c["batch"] // (c["gpus"] // (c["tp"] * c["pp"])) // c["b"]
+        v = c["v"] if c["schedule"] == "interleaved" and c["pp"] > 1 else 1
+        pipes.append(("run", [c["schedule"] if c["pp"] > 1 else "1f1b", c["pp"], M, v]))
+    for case, found, pipe, (_, run) in zip(cases, plans, call(pipes, folder), pipes):
+        c, M = plan(**case), run[2]
+        m, replicas, t = models[c["model"]], c["gpus"] // (c["tp"] * c["pp"]), c["tp"]
+        own = 12 * m["L"] * m["h"] ** 2 / t / c["pp"]
+        over = [replicas if c["zero"] > stage else 1 for stage in (2, 1, 0)]
+        parts = {"w": 2 * own / over[0], "g": 2 * own / over[1], "optimizer": 12 * own / over[2]}
+        both = 2 * 2 * 12 * m["h"] ** 2 / t
+        parts["gathered"] = both if c["zero"] == 3 and replicas > 1 else 0
+        divided = t if c["divided"] == "yes" else 1
+        whole, scores = 10 / divided + 24 / t, 5 * m["a"] * m["s"] / m["h"] / t
+        sizes = {"all": whole + scores, "no scores": whole, "inputs": 2 / divided}
+        one = m["s"] * c["b"] * m["h"]
+        parts["activations"] = pipe["stored"][0] * m["L"] / c["pp"] * sizes[c["kept"]] * one
+        parts["activations"] += whole * one if c["kept"] == "inputs" else 0
+        assert found["parts"] == pytest.approx(parts), case
+        assert found["bytes"] == pytest.approx(sum(parts.values()))
+        assert [found["dp"], found["M"], found["idle"]] == [replicas, M, pipe["idle"]]
+        assert found["work"] == (4 / 3 if c["kept"] == "inputs" else 1) and found["pipe"] == pipe
+    wrong = [
+        ({"tp": 4, "pp": 4}, "4 × 4 is more than 8 GPUs"),
+        ({"batch": 12}, "12 sequences are no multiple of 8 replicas × 1"),
+        ({"batch": 8, "b": 2}, "8 sequences are no multiple of 8 replicas × 2"),
+        ({"gpus": 6, "pp": 3, "batch": 8}, "32 blocks are no multiple of 3 parts"),
+        ({"pp": 8, "v": 8, "schedule": "interleaved"}, "32 blocks are no multiple of 64 parts"),
+        (
+            {"pp": 4, "batch": 12, "schedule": "interleaved"},
+            "interleaved: 6 micro-batches are no multiple of 4 stages",
+        ),
+    ]
+    said = call([("plan", [plan(**case)]) for case, _ in wrong], folder)
+    assert said == [{"wrong": words} for _, words in wrong]
+
+
 def plan(**more):
     """Returns a plan's input: 6.4 billion parameters on 8 GPUs, each a replica."""
     usual = {"model": "6.4 billion", "gpus": 8, "tp": 1, "pp": 1, "zero": 0, "batch": 8, "b": 1}
@@ -316,6 +718,7 @@ def plan(**more):
 
 
 CHECKS = [check_traces, check_gossip, check_costs, check_laws, check_learning, check_schedule]
+CHECKS += [check_random, check_orders, check_race, check_tuning, check_ends, check_plans]
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -346,6 +749,17 @@ MISTAKES = [
     ("schedule", "10 + 24 / t", "34 / t", check_schedule),
     ("schedule", "stage > 1 ? dp", "stage > 2 ? dp", check_schedule),
     ("schedule", "2 * (K - k - 1) + (v - 1) * K", "K - k - 1 + (v - 1) * K", check_schedule),
+    ("simulate", "k * 2654435761 + 1", "k + 1", check_random),
+    (
+        "simulate",
+        "own * atMost(n - needed - 1, of, q)",
+        "own * atMost(n - needed, of, q)",
+        check_orders,
+    ),
+    ("learn", "draws[i % n]() * (n - 1)", "draws[i % n]() * n", check_race),
+    ("learn", "best = { ...run, rate };", "best = best || { ...run, rate };", check_tuning),
+    ("learn", "1.3 * reached", "reached", check_ends),
+    ("schedule", "(2 * 2 * parameters(m)) / m.L", "(2 * parameters(m)) / m.L", check_plans),
 ]
 
 

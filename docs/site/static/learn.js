@@ -100,7 +100,7 @@
         if (k === 0 || j === 0) w.set(all.subarray(0, D));
       };
     } else { // each push moves w by what its worker's copy has moved
-      const copies = new Float64Array(n * D), head = new Int32Array(t.length + 1).fill(-1), next = new Int32Array(t.length);
+      const copies = new Float64Array(n * D), head = new Int32Array(t.length).fill(-1), next = new Int32Array(t.length);
       for (let e = t.length; e-- > 0; head[t.version[e]] = e) next[e] = head[t.version[e]];
       move = (made) => {
         for (let e = head[made]; e >= 0; e = next[e]) copies.set(w, t.worker[e] * D);
