@@ -1140,6 +1140,42 @@ def test_the_laboratory_knows_what_is_committed():
         assert f": {word}side" in module.known([(2, value, "a")], curve)
 
 
+def test_how_published_points_fit(tmp_path):
+    """Points made by hand, just inside and just outside of each range.
+
+    Catches: a point that fits although it does not, a fit with the points that it comes from, and
+    the smallest error for the worst.
+    """
+    module = load("Scale-Laboratory")
+    # A second each, of which 0.602 s are messages: from 1 / 1.602 to 1, and 2 points allowed.
+    usual = {"by": "ring", "n": 2, "c": 1, "megabytes": 75.25, "gigabits": 1}
+    shares = [0.605, 0.604, 1.019, 1.021, 0.8, 0.7721, 0.7719]
+    efficiencies = [{**usual, "case": f"x {share}", "efficiency": share} for share in shares]
+    # Of two ps each has half: 4 * 1 s.
+    ps = {"case": "x ps", "by": "ps_together", "n": 4, "c": 4, "P": 2, "efficiency": 0.51}
+    efficiencies += [{**ps, "megabytes": 125, "gigabits": 1}]
+    efficiencies += [{**usual, "case": "x 128 GPUs", "efficiency": 0.1}]
+    names = "compute", "communication", "T", "seconds"
+    steps = [dict(zip(names, values)) for values in ((1, 2, 4, 1.25), (1, 2, 1, 4))]
+    servers = [
+        {"n": n, "c": 1, "megabytes": 125, "gigabits": 1, "P": 4, "times_one_gpu": times}
+        for n, times in ((2, 0.4), (8, 0.5))
+    ]
+    points_ = {"efficiencies": efficiencies, "steps": steps, "servers": servers}
+    (tmp_path / "published.json").write_text(json.dumps(points_))
+    module.FOLDER = tmp_path
+    fitted = 1 / (1.065 + 0.28 * 0.602)
+    errors = [abs(fitted / share - 1) for share in shares] + [4 / (4.26 + 1.12) / 0.51 - 1]
+    assert module.trusted() == {
+        "9 efficiencies, none to full overlap": "6 inside, 2 points allowed; "
+        "the range is 38 points wide in the median",
+        "8 of them, by the two fitted numbers": f"median error {statistics.median(errors):.1%}, "
+        f"2 within 5%, worst +{errors[-1]:.0%}: x ps",
+        "2 steps with local steps or one peer": "errors +20%, -25%",
+        "2 speed-ups with four ps": "simulated to published 2.0, 4.0",
+    }
+
+
 def test_rates_are_tuned_by_the_worst_end():
     """The largest loss behind three quarters of the time decides, with a seed that is not shown.
 
@@ -1399,7 +1435,12 @@ def test_the_runs_of_staleness():
     assert points(goal[0]) == [(1, 1), (1, 3), (1, 8), (1, 4)]
     assert points(share[2]) == [(1, pytest.approx(7 / 24)), (5, pytest.approx(7 / 120))]
     assert points(loss[0]) + points(loss[2]) == [(2, 0.5), (2, 0.25), (2, 0.5)]
-    assert (loss[1].get_marker(), drawn[0].axes[2].texts[0].get_text()) == ("x", "1 never")
+    assert (loss[1].get_marker(), points(loss[1])) == ("x", [(2, 1)])
+    (never,) = drawn[0].axes[2].texts
+    assert (never.get_text(), never.get_position()) == ("1 never", (2, 0.96))
+    for top in loss[1], never:
+        assert top.get_transform() == drawn[0].axes[2].get_xaxis_transform()
+        assert not top.get_clip_on()
     none = next(line for line in loss if line.get_label() == "no momentum")
     assert points(none)[0] == (0, 3)
 
@@ -2099,7 +2140,8 @@ def test_the_picture_of_a_slow_network():
     name = "Ring-AllReduce, batches of 8192, 4 buckets"
     module.draw({f"7.5 MB, 100 Mbit/s: {name}": runs(1.25, 2)}, "a path", "a source")
     _, _, rates, colours, form, *paths = given
-    assert rates == {name.replace(", ", "\n"): [1.25, 2]} and colours.keys() == rates.keys()
+    due = name.replace(", ", "\n")
+    assert (rates, colours) == ({due: [1.25, 2]}, {due: "C0"})
     assert [form(1.5), *paths] == ["1.50", "a path", "a source"]
 
 
