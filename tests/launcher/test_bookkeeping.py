@@ -162,13 +162,9 @@ def test_scaling_counts_pushes(scaling, name, factor, trained, tmp_path, monkeyp
     for times, lasts in (("pull_to_push", [0.1] * 3), ("computing", [0.099] * 3)):
         quantiles = facts.pop(times)
         assert [quantiles[i] for i in (0, 7, -1)] == pytest.approx(lasts)
-<<<<<<< HEAD
-    pauses = dict(zip(scaling.QUANTILES, facts.pop("push_to_pull"), strict=True))
-=======
     deciles = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
     assert scaling.QUANTILES == [0, 0.01, 0.05, *deciles, 0.95, 0.99, 1]
-    pauses = dict(zip(scaling.QUANTILES, found.pop("push_to_pull"), strict=True))
->>>>>>> 18ecdef1 (Published points, quantiles and crosses are tested by hand-made rows; four mistakes that change nothing are listed)
+    pauses = dict(zip(scaling.QUANTILES, facts.pop("push_to_pull"), strict=True))
     assert [pauses[q] for q in (0, 0.5, 1)] == pytest.approx([0.9, 1.4, 3.9])
     assert facts == {
         # From update 5 at 14 s, when the last worker has begun, to update 8 at 16 s.

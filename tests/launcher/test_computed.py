@@ -1075,7 +1075,7 @@ def test_the_points_of_a_grid():
         ([True, False, True], ("true", "true")),
         ([], None),
     ]:
-        assert grid.equal(values) == due
+        assert grid.first_duplicate(values) == due
 
 
 @pytest.mark.parametrize(

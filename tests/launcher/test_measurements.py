@@ -1452,7 +1452,7 @@ def test_each_run_of_scaling():
     and several updates in a call.
     """
     module, calls = load("Scaling"), Calls()
-    module.forked, module.found = trained(calls), lambda *words: {}
+    module.forked, module.facts = trained(calls), lambda *words: {}
     module.law = lambda *case: 100.0
     for case in module.all_cases():
         cluster, _, name = case[0].partition(": ")
@@ -1495,7 +1495,7 @@ def test_each_run_of_a_slow_network():
     """
     module, calls = load("Slow-Network"), Calls()
     module.forked, module.hosts = trained(calls), mock.MagicMock()
-    module.found = lambda ended, samples, place, batches, rate: (batches, rate)
+    module.facts = lambda ended, samples, place, batches, rate: (batches, rate)
     module.hosts.moved = lambda k: (10 * k, 10 * k + 1)
     batches = {("69 KB", 100): 1000, ("8.7 MB", 100): 16, ("7.5 MB", 100): 40}
     batches |= {("69 KB", 1000): 3000, ("8.7 MB", 1000): 60}
@@ -1553,7 +1553,7 @@ def test_each_run_of_staleness():
     module, calls = load("Staleness"), Calls()
     module.forked = trained(calls)
     module.RunData = types.SimpleNamespace(read=lambda place: None)
-    module.found = lambda ended, samples, run, quarter: quarter
+    module.facts = lambda ended, samples, run, quarter: quarter
     flags = types.SimpleNamespace(updates=1000, pushes=400, rate=0.3, move=0.125, every=7)
     for case in module.all_cases():
         name, momentum = case.name.partition(":")[0], "Async-Local-SGD" in case.script
@@ -1582,7 +1582,7 @@ def test_each_run_of_compression():
     """Catches: a flag of another compressor, and e where the name says without."""
     module, calls = load("Compression"), []
     module.forked = trained(calls)
-    module.found, module.drivers.pushes = (
+    module.facts, module.drivers.pushes = (
         (lambda *given: {"kilobytes": {}}),
         lambda place: [{"bytes": 1}],
     )

@@ -513,7 +513,7 @@ def scheme_of(name, c, times):
     if name == "gossip":
         draws = [Stream(c["seed"] + 99, k) for k in range(n)]
         partner = [
-            (i % n + 1 + math.floor(draws[i % n]() * (n - 1))) % n if n > 1 else 0
+            (i % n + (1 if draws[i % n]() < 0.5 else n - 1)) % n  # a neighbour on a ring
             for i in range(len(times))
         ]
         return "gossip", [times, n, partner, ps]
@@ -756,7 +756,7 @@ MISTAKES = [
         "own * atMost(n - needed, of, q)",
         check_orders,
     ),
-    ("learn", "draws[i % n]() * (n - 1)", "draws[i % n]() * n", check_race),
+    ("learn", "draws[i % n]() < 0.5 ? 1", "draws[i % n]() < 0.5 ? 2", check_race),
     ("learn", "best = { ...run, rate };", "best = best || { ...run, rate };", check_tuning),
     ("learn", "1.3 * reached", "reached", check_ends),
     ("schedule", "(2 * 2 * parameters(m)) / m.L", "(2 * parameters(m)) / m.L", check_plans),
