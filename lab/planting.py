@@ -8,6 +8,7 @@ are there already.
 import ast
 import contextlib
 import dataclasses
+import functools
 import gc
 import itertools
 import json
@@ -198,6 +199,11 @@ class Planter:
         """root: the copy of the project. files: {file: the tests, or files of tests, of it}."""
         self.root, self.files, self.places, self.output = root, files, places, output
         self.paths = {str(root / file): file for file in files}
+        # A test may run a copy, as of tfrun/problems/adapted_problem.py: that is the file as well.
+        names = {pathlib.Path(file).name: file for file in files if "__" not in file}
+        self.file_of = functools.cache(
+            lambda path: self.paths.get(path) or names.get(os.path.basename(path))
+        )
         self.seen: dict[str, Seen] = {}
         self.watching = False
         self.is_fork = False
@@ -319,8 +325,8 @@ class Planter:
 
         def profile(frame: types.FrameType, event: str, argument: object) -> None:
             code = frame.f_code
-            if event == "call" and code.co_filename in self.paths:
-                seen.called.add((self.paths[code.co_filename], code.co_firstlineno))
+            if event == "call" and (file := self.file_of(code.co_filename)):
+                seen.called.add((file, code.co_firstlineno))
             if event == "c_call" and getattr(argument, "__name__", "") in STARTS:
                 seen.starts = True
 

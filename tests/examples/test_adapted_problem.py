@@ -1,5 +1,6 @@
 """What a problem of one's own may give: each is trained as it is, or refused in a line."""
 
+import json
 import re
 import sys
 
@@ -224,6 +225,16 @@ REFUSED = {
     "x_train has 48 rows for 49 workers": {
         "TF_CONFIG": '{"cluster": {"worker": ["a:1"%s]}}' % (', "a:1"' * 48)
     },
+    "x_train has 48 rows for 50 workers": {
+        "TF_CONFIG": '{"cluster": {"chief": ["a:1"], "ps": ["a:1"], "worker": ["a:1"%s]}}'
+        % (', "a:1"' * 48)
+    },
+    "x_train has 48 rows for 51 workers": {"HOROVOD_SIZE": "51"},
+    "x_train has 0 rows, and y_train has 0: each needs the same": {"data": "return [], [], x, y"},
+    "x_test has 47 rows, and y_test has 48": {"data": "return x, y, x[1:], y"},
+    "x_train holds object, not numbers": {"data": "x = None"},
+    r"x_train\['b'\]\[1\] holds text": {"data": "x = {'a': x, 'b': [x, np.full((48, 2), 'a')]}"},
+    "x_train has rows of different lengths: pad": {"data": "x = [[1.0]] * 65 + [[1.0, 2.0]]"},
     "not 3 parts": {"data": "return x, y, x"},
     "x_train and x_test have other parts": {"data": "return (x, x), y, (x, x[:, :2]), y"},
     "whole numbers above 16777216": {
@@ -264,9 +275,91 @@ def test_what_cannot_be_trained_is_refused(parts, words, adapted):
         assert str(raised.value).startswith(sentence)
 
 
+NUMBERED = "x = {'a': x[:, :2], 'b': np.full((48, 2, 2), %s)}"
+HALVES = "y = (y, np.full(48, %s))"
+
+
+@pytest.mark.parametrize(
+    "data, refused",
+    [
+        (NUMBERED % "2**24 - 1", False),
+        (NUMBERED % "2**24", True),
+        (NUMBERED % "-(2**24)", True),
+        (HALVES % "2.0**24 + 2", False),  # float32 has this one
+        (HALVES % "2.0**24 + 1", True),
+        (HALVES % "2.0**30 + 0.5", False),  # it is rounded, as in any float32
+    ],
+)
+def test_the_first_whole_number_that_is_too_large(data, refused, adapted):
+    """Catches one that float32 rounds, and one that is refused although it does not."""
+    if "x = {" in data:
+        module, found = adapted(data=data, model=TWO_INPUTS)
+    else:
+        module, found = adapted(data=data, loss=WEIGHTED, metrics="")
+    if refused:
+        with pytest.raises(ValueError, match="has whole numbers above 16777216"):
+            module.make_model(found)
+    else:
+        assert module.make_model(found)
+
+
+def test_enough_rows_for_all_workers(adapted):
+    """Catches one row too many that is asked for, and a ps that counts."""
+    addresses = ["a:1"] * 40
+    config = {
+        "cluster": {"ps": addresses, "chief": ["a:1"], "worker": [*addresses, *addresses[:7]]}
+    }
+    assert len(adapted(TF_CONFIG=json.dumps(config), HOROVOD_SIZE="48")[1].x_train) == 48
+
+
+@pytest.mark.parametrize("n, several", [(2, True), (64, True), (65, False)])
+def test_a_long_list_is_rows(n, several, adapted):
+    """Catches inputs that become rows, and rows that become inputs."""
+    module, _ = adapted()
+    found = module.arrays([np.zeros(2)] * n, "x_train")
+    assert type(found) is (list if several else np.ndarray) and len(found) == n
+    assert type(module.arrays([1, 2, 3], "x_train")) is np.ndarray  # numbers, not arrays
+
+
+def test_data_of_another_form_are_loaded_next(adapted):
+    """Catches inputs that are put into the form of those before."""
+    module, first = adapted(data=TWO, model=TWO_INPUTS)
+    module.own.load_data = lambda name: (X, Y, X[:5], Y[:5])
+    data = module.load_data("another")
+    assert first.x_train.shape == (48, 6) and data.x_test.shape == (5, 6)
+    module.own.make_model = lambda data: keras.Sequential(
+        [keras.Input((6,)), keras.layers.Dense(2)]
+    )
+    model = module.make_model(data)
+    assert isinstance(model, keras.Sequential) and not module.forms
+
+
+def test_what_a_problem_says_of_itself(adapted, tmp_path):
+    """Catches another file, another data set, and a model that is wrapped for nothing."""
+    module, data = adapted()
+    assert (module.DATASET, module.DATASETS) == ("own", str(tmp_path / "mine.py"))
+    assert module.own.__file__ == module.DATASETS and sys.modules["own_problem"] is module.own
+    assert isinstance(module.make_model(data), keras.Sequential)
+    assert module.METRICS.keys() == {"accuracy"} and module.METRICS["accuracy"][0] == "max"
+
+
+@pytest.mark.parametrize("name", ["top 5 %", "a_1", "F1@0.5-x"])
+def test_the_name_of_a_metric(name, adapted):
+    """Catches a name that is refused although a file can have it."""
+    module, _ = adapted()
+    pair = ("min", lambda y, outputs: y)
+    assert module.checked({name: pair}).keys() == {name}
+    for wrong in (*pair, pair), ["min", pair[1]], ("min", "max"):
+        with pytest.raises(ValueError, match="must be .'max' or 'min', a function"):
+            module.checked({name: wrong})
+
+
 @pytest.mark.parametrize(
     "outputs, refused",
-    [((8, 1), True), ((8,), False), ((8, 8), False), ((1, 1), False), ((8, 3), True)],
+    [
+        *(((8, 1), True), ((8,), False), ((8, 8), False), ((1, 1), False), ((8, 3), True)),
+        ((2, 1), True),
+    ],
 )
 def test_a_loss_has_a_number_for_each_row(outputs, refused, adapted):
     """Catches targets [rows] less outputs [rows, 1]: a matrix, on which training goes on."""
@@ -278,7 +371,8 @@ def test_a_loss_has_a_number_for_each_row(outputs, refused, adapted):
     else:
         loss = module.of_each_row(lambda y, outputs: keras.ops.square(y - outputs))
     if refused:
-        with pytest.raises(ValueError, match=r"returns \(8, 8\), not a number for each of 8 rows"):
+        words = rf"returns \({rows}, {rows}\), not a number for each of {rows} rows"
+        with pytest.raises(ValueError, match=words):
             loss(y, predicted)
     else:
         loss(y, predicted)

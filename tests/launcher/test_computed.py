@@ -1,9 +1,13 @@
 """What the commands of tfrun compute, from run directories, records and tables made by hand."""
 
 import json
+import math
 import os
 import pathlib
+import shlex
+import signal
 import socket
+import sys
 import threading
 import time
 import types
@@ -12,9 +16,10 @@ import run_files
 import numpy as np
 import psutil
 import pytest
-from tfrun.commands import common, job, logs, monitor, status, trace
+from tfrun import formatting
+from tfrun.commands import common, explain, job, kill, logs, monitor, status, tensorboard, trace
 from tfrun.commands import curves as curves_command
-from tfrun.launch import cluster, grid, resources, supervisor
+from tfrun.launch import cluster, grid, resources, signals, supervisor
 from tfrun.launch.task import Task
 from tfrun.pictures import curves
 from tfrun.runs import activities, events, progress, registry
@@ -929,6 +934,17 @@ def test_a_program_that_does_not_answer(monkeypatch):
     assert seen[0] == 5 < seen[1] <= 60
 
 
+def test_the_cores_of_a_machine(monkeypatch):
+    """Catches one core where the system does not tell which this process may use, as on macOS."""
+    monkeypatch.setattr(cluster, "cpu_quota", lambda: 99.0)
+    monkeypatch.delattr(os, "sched_getaffinity")
+    for known, due in (6, 6), (None, 1):
+        monkeypatch.setattr(os, "cpu_count", lambda known=known: known)
+        assert cluster.core_numbers() is None and cluster.cores() == due
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {5, 2, 3}, raising=False)
+    assert cluster.core_numbers() == [2, 3, 5] and cluster.cores() == 3
+
+
 def test_what_a_role_gets_from_a_flag():
     """Catches: another role's amount, a unit of 1,000, an environment of all for that of one."""
     memory = resources.per_role(resources.size)
@@ -1118,6 +1134,238 @@ def test_a_grid_in_which_a_run_ends_all():
     with pytest.raises(ZeroDivisionError):
         grid.run("abcd", [1, 2], run_one, stop.set)
     assert "a" in begun and "d" not in begun
+
+
+def test_a_grid_that_a_signal_ends(monkeypatch, tmp_path, capsys):
+    """Catches another exit code, a second signal that is heard, and no table at the end."""
+    handlers = {}
+
+    def handle(handler, *numbers):
+        handlers.update(dict.fromkeys(numbers, handler))
+
+    def run(points, slots, run_one, stop):
+        handlers[15](15, None)
+
+    monkeypatch.setattr(job.signals, "handle", handle)
+    monkeypatch.setattr(job.grids, "run", run)
+    points = {"grid": {"a": [1, 2]}, "arguments": {}, "roles": {}, "environment": {}}
+    assert job.run_grid({**points, "script": "train.py"}, 1, tmp_path) == 143
+    assert handlers[2](2, None) is None and {*handlers} == {*signals.ENDING, signal.SIGTSTP}
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split() for line in lines[:3]] == [
+        ["a", "result", "updates", "seconds", "end"],
+        ["1", "not", "begun"],
+        ["2", "not", "begun"],
+    ]
+    assert lines[-1] == f"the runs are in {tmp_path}"
+
+
+def test_a_grid_without_a_run(monkeypatch, tmp_path, capsys):
+    """Catches a run that begins after a wrong flag, and one that is not stopped, or twice."""
+    stopped = []
+
+    def start(command, env, *_):
+        process = types.SimpleNamespace(stdout=[], wait=lambda: 2)
+        process.terminate = lambda: stopped.append(env["OUTPUT_DIR"])
+        return process
+
+    def run(points, slots, run_one, stop):
+        run_one("a=1", slots[0])
+        stop()
+        stop()
+        with pytest.raises(SystemExit, match="2"):
+            run_one("a=2", slots[0])
+        sys.exit(2)
+
+    monkeypatch.setattr(job.signals, "handle", lambda *_: None)
+    monkeypatch.setattr(job.grids, "run", run)
+    monkeypatch.setattr(job, "start_process", start)
+    points = {"grid": {"a": [1, 2]}, "arguments": {}, "roles": {}, "environment": {}}
+    assert job.run_grid({**points, "script": "train.py"}, 1, tmp_path) == 2
+    assert stopped == [f"{tmp_path}/a=1"]
+    assert [row["exit_code"] for row in json.loads((tmp_path / "grid.json").read_text())] == [
+        2,
+        None,
+    ]
+
+
+def test_the_command_line_of_a_job(capsys, monkeypatch):
+    """Catches a role, an amount, a variable or a value that does not arrive."""
+    pathlib.Path("jobs").mkdir()
+    pathlib.Path("jobs/train.py").touch()
+    pathlib.Path("jobs/a.yaml").write_text("""
+script: train.py
+arguments: {steps: 5, fast: true, slow: false}
+environment: {A: b c}
+roles:
+  ps: {replicas: 2, cpus: 1, memory: 1G}
+  worker: {replicas: 3, memory: 2M, environment: {A: d}}
+  chief:
+  evaluator: {replicas: 0}
+timeout: 60
+restarts: 2
+isolate: true
+grid: {rate: [0.1, 0.2]}
+""")
+    monkeypatch.setattr(cluster, "core_numbers", lambda: [*range(8)])
+    assert job.command(["jobs/a.yaml", "--dry-run"]) == 0
+    script = os.path.realpath("jobs/train.py")
+    flags = ["tfrun", "--ps", "2", "--workers", "3", "--chief", "--cpus", "ps=1"]
+    flags += ["--memory", "ps=1G,worker=2M", "--env", "A=b c", "--env", "worker:A=d"]
+    flags += ["--timeout", "60", "--restarts", "2", "--isolate", "--", script]
+    flags += ["--steps", "5", "--fast", "--rate"]
+    lines = capsys.readouterr().out.splitlines()
+    assert [shlex.split(line) for line in lines] == [[*flags, "0.1"], [*flags, "0.2"]]
+
+
+def test_which_runs_a_job_starts(capsys, monkeypatch, tmp_path):
+    """Catches more runs at once than there are, a grid in another folder, and one run as a grid."""
+    pathlib.Path("train.py").touch()
+    seen = []
+    monkeypatch.setattr(job, "run_grid", lambda given, n, where: seen.append((n, where)) or 7)
+    monkeypatch.setattr(job.start, "command", lambda line: seen.append(line) or 8)
+    path = pathlib.Path("a.yaml")
+    for parallel, due in ("", 1), ("parallel: 2", 2), ("parallel: 9", 3):
+        path.write_text(f"script: train.py\ngrid: {{a: [1, 2, 3]}}\n{parallel}")
+        assert job.command(["a.yaml"]) == 7
+        n, where = seen.pop()
+        assert n == due and where.parent == tmp_path / "runs/train"
+    path.write_text("script: train.py")
+    assert job.command(["a.yaml"]) == 8
+    assert seen == [["--", os.path.realpath("train.py")]]
+    monkeypatch.setenv("OUTPUT_DIR", "train.py")
+    path.write_text("script: train.py\ngrid: {a: [1, 2]}")
+    assert job.command(["a.yaml"]) == 2
+    assert "the run directory cannot be written" in capsys.readouterr().err
+    assert job.command(["none.yaml"]) == 2
+    assert capsys.readouterr().err.startswith("tfrun: none.yaml: ")
+
+
+# how numbers are written -------------------------------------------------------------------------
+
+
+def test_numbers_in_words():
+    """Catches another unit, a unit too early or too late, and a digit too few or too many."""
+    ages = {0: "0 s", -3: "0 s", 89: "89 s", 90: "2 min", 5399: "90 min", 5400: "2 h"}
+    ages |= {172799: "48 h", 172800: "2 days", 864000: "10 days"}
+    assert {seconds: formatting.age(seconds) for seconds in ages} == ages
+    sizes = {None: "", 512: "0.5 KiB", 2**10: "1 KiB", 2**20 - 1: "1024 KiB", 2**20: "1 MiB"}
+    sizes |= {1536 * 2**20: "1.5 GiB", 100 * 2**30: "100 GiB", 1234 * 2**20: "1.21 GiB"}
+    sizes |= {2**40: "1 TiB", 99.94 * 2**20: "99.9 MiB", 100.4 * 2**20: "100 MiB"}
+    assert {n: formatting.size(n) for n in sizes} == sizes
+    rates = {None: "", 0: "0", 12.34: "12.3", 99.94: "99.9", 100: "100", 1234.4: "1,234"}
+    assert {rate: formatting.rate(rate) for rate in rates} == rates
+    assert [formatting.number(None), formatting.number(0.12345), formatting.number(7, "%d")] == [
+        *("", "0.123", "7")
+    ]
+    assert formatting.plural(1, "worker") == "1 worker"
+    assert formatting.plural(0, "worker") + formatting.plural(3000, "x") == "0 workers3,000 xs"
+    assert [formatting.finite(value) for value in (1, math.nan, math.inf)] == [1.0, None, None]
+    assert formatting.file_name("worker 10") == "worker-10"
+
+
+def test_a_run_in_words():
+    """Catches the loss beside another metric, a share for a loss, and a cluster that is none."""
+    tests = {"steps": 3, "test_loss": 1.23456, "test_top_5_accuracy": 0.98765, "test_error": 12.5}
+    assert formatting.tests(tests) == "test top 5 accuracy 98.8%, test error 12.5"
+    assert formatting.tests({"test_loss": 1.23456}) == "test loss 1.235"
+    assert formatting.tests({"test_accuracy": None}) == "test accuracy unknown"
+    assert formatting.tests({}) == ""
+    facts = {"ps": 2, "workers": 1, "steps": 1200, "dataset": "/a/b.csv", "wall_seconds": 2.34}
+    assert formatting.run("E", facts) == "E, 2 ps, 1 worker\n1,200 updates on b.csv in 2.3 s"
+    facts |= {"ps": 0, "steps": 1, "dataset": None, "wall_seconds": None}
+    assert formatting.run("E", facts) == "E\n1 update on data of its own in 0.0 s"
+    assert formatting.run("E", {**facts, "workers": 2}).startswith("E, 2 workers\n")
+
+
+# explain, tensorboard, kill ----------------------------------------------------------------------
+
+
+def test_what_explain_prints(capsys):
+    """Catches the code of the last log alone, and logs that are passed over after a missing one."""
+    pathlib.Path("known").write_text("MemoryError")
+    pathlib.Path("unknown").write_text("TypeError: strange")
+    for names, code in {
+        ("known",): 0,
+        ("unknown", "known"): 1,
+        ("none", "unknown", "known"): 2,
+        ("unknown", "none"): 2,
+    }.items():
+        assert explain.command([*names]) == code
+        said = capsys.readouterr()
+        lines = [line.split(": ", 1) for line in said.out.splitlines()]
+        assert [name for name, _ in lines] == [name for name in names if name != "none"]
+        for name, meaning in lines:
+            assert (meaning == "no known error") == (name == "unknown")
+        assert ("none" in said.err) == ("none" in names)
+
+
+@pytest.mark.parametrize("code, due", [(130, 0), (2, 2), (0, 0)])
+def test_tensorboard_ends(code, due, capsys, monkeypatch):
+    """Catches: Ctrl-C as a failure, another directory or port, and events that are left behind."""
+    seen = []
+    made_run.flags("r")
+
+    def run_module(*arguments):
+        assert os.path.isdir(arguments[2])
+        return seen.append(arguments) or code
+
+    monkeypatch.setattr(tensorboard.quiet, "run_module", run_module)
+    assert tensorboard.command(["r", "--port", "65535"]) == due
+    ((module, directory, folder, port),) = seen
+    assert (module, port) == ("tfrun.commands.tensorboard", "65535")
+    assert directory == os.path.realpath("r") and not os.path.exists(folder)
+    for port in "-1", "65536":
+        assert tensorboard.command(["r", f"--port={port}"]) == 2
+        assert f"--port must be from 0 to 65535, is {port}" in capsys.readouterr().err
+    assert tensorboard.command(["r", "--port=0"]) == due and len(seen) == 2
+
+
+@pytest.mark.parametrize("asked", [1, 2, 3])
+def test_kill_asks_first(asked, capsys, monkeypatch):
+    """Its tfrun ends when it is asked, when it is killed, or not before the tasks were killed.
+
+    Catches a tfrun that is killed at once, a task that is, and a state that is not of now.
+    """
+    done, alive = [], {"tfrun": True, "task": True}
+    seen = record("r", "running")
+
+    def end(number):
+        done.append(number)
+        if number == asked:
+            alive.update(tfrun=False, task=asked > 1)
+            record("r", "stopped" if asked == 1 else "lost")
+
+    launcher = types.SimpleNamespace(terminate=lambda: end(1), kill=lambda: end(2))
+    one = types.SimpleNamespace(pid=7, kill=lambda: done.append("task") or alive.update(task=False))
+    monkeypatch.setattr(registry, "process", lambda _: launcher if alive["tfrun"] else None)
+    monkeypatch.setattr(registry, "left", lambda _: [one] if alive["task"] else [])
+    monkeypatch.setattr(kill, "STOP_SECONDS", 0.01)
+    assert kill.command(["r", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["run"] == seen["run"] and said["processes_killed"] == ([] if asked == 1 else [7])
+    assert done == [[1], [1, 2, "task"], [1, 2, "task"]][asked - 1]
+    assert said["state"] == {1: "stopped", 2: "stopped", 3: "running"}[asked]
+
+
+def test_what_kill_says(capsys, monkeypatch):
+    """Catches a run that has ended and is killed again, and a record that stays unreadable."""
+    record("a", "done")
+    assert kill.command(["a"]) == 1
+    assert capsys.readouterr().err == "tfrun: a has ended already: done\n"
+    record("a", "lost", tasks=[task("a", process={"pid": 7}), task("a", "ps 0", state="done")])
+    monkeypatch.setattr(registry, "left", lambda _: [])
+    assert kill.command(["a"]) == 0
+    assert capsys.readouterr().out == "a is stopped; its tfrun had died\n"
+    after = registry.read_all()[0]
+    assert (after["state"], after["ended"]) == ("stopped", 5000)
+    assert [(each["state"], each["process"]) for each in after["tasks"]] == [
+        *(("stopped", None), ("done", None))
+    ]
+    (registry.folder() / "cut.json").write_text("{")
+    assert kill.command(["cut"]) == 0
+    assert capsys.readouterr().out == "cut is removed; its record could not be read\n"
+    assert not (registry.folder() / "cut.json").exists()
 
 
 # restarts ----------------------------------------------------------------------------------------

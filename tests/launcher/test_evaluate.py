@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -195,6 +196,48 @@ def test_the_values_are_those_of_the_checkpoint(known, form):
     assert evaluate.command([str(known.directory)]) == 0
     (test,) = evaluations_of(known.directory)
     assert [test["test_loss"], test["test_accuracy"]] == pytest.approx(due, rel=1e-5)
+
+
+def test_what_evaluate_and_export_say(known, capsys):
+    """Catches: another update, a test that is made twice, and files that are not those named."""
+    known.flags()
+    loss, accuracy = known.save(20)
+    directory = known.directory
+    assert evaluate.main([str(directory)]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    words = line.split()
+    assert words[:3] == ["update", "20", "test_loss"] and words[4] == "test_accuracy"
+    assert float(words[3]) == pytest.approx(loss, rel=1e-3)
+    assert float(words[5]) == pytest.approx(accuracy, rel=1e-3)
+    assert evaluate.main([str(directory)]) == 0
+    file = directory / "metrics-evaluator-0.csv"
+    assert capsys.readouterr().out == f"the newest checkpoint was tested before: see {file}\n"
+    assert len(evaluations_of(directory)) == 1
+    for _ in range(2):  # a second one takes the place of the first
+        assert export.main([str(directory)]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[0].startswith("after 20 updates: test ") and f"{accuracy:.1%}" in lines[0]
+        names = ["model.keras", "saved_model"]
+        assert lines[1:] == [f"wrote {directory / name}" for name in names]
+        assert all((directory / name).exists() for name in names)
+    assert not [*directory.glob(".export-*")]
+
+
+def test_a_model_that_cannot_be_saved(tmp_path):
+    """A layer without get_config(). Catches a SavedModel that is lost with it, or half a file."""
+
+    def save(path):
+        path.touch()
+        raise NotImplementedError("no\n get_config()")
+
+    def write(path, verbose):
+        path.mkdir()
+
+    model = types.SimpleNamespace(save=save, export=write)
+    (tmp_path / "saved_model" / "of before").mkdir(parents=True)
+    lines = [*export.write(types.SimpleNamespace(own=model), tmp_path)]
+    assert lines == ["no model.keras: no get_config()", f"wrote {tmp_path / 'saved_model'}"]
+    assert [path.name for path in tmp_path.rglob("*")] == ["saved_model"]
 
 
 def test_follow(known):

@@ -144,6 +144,13 @@ def test_one_is_caught_and_one_is_equivalent(tmp_path, monkeypatch, capfd):
     assert "enough: survives" in output and "+ return number > least" in output
 
 
+def test_a_copy_that_a_test_runs(tmp_path):
+    """Catches a file whose tests run a copy of it: none would be tried for its mistakes."""
+    planter = planting.Planter(tmp_path, {"tfrun/planted.py": []}, [], tmp_path / "outcomes")
+    paths = [tmp_path / "tfrun" / "planted.py", "/a copy/planted.py", "/a copy/other.py"]
+    assert [planter.file_of(str(path)) for path in paths] == 2 * ["tfrun/planted.py"] + [None]
+
+
 def test_wilson():
     """Catches: an interval that is not Wilson's, as Newcombe's (1998) table of examples has it."""
     assert mutation.wilson(81, 263) == pytest.approx((0.2553, 0.3662), abs=1e-4)

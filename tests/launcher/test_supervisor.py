@@ -224,14 +224,14 @@ def test_a_busy_machine_is_no_standstill(world):
 
 @pytest.mark.parametrize(
     "last, how, code",
-    [("done", -9, 0), ("done, the output is in x", -9, 0), ("done for today", -9, 137)]
-    + [("done", 3, 3)],
+    [(["done"], -9, 0), (["done, the output is in x"], -9, 0), (["done for today"], -9, 137)]
+    + [(["done"], 3, 3), (["done", "and more"], -9, 137), ([], -9, 137)],
 )
 def test_killed_after_it_was_done(last, how, code, world):
     """Catches a failure that is none, one that is not seen, and a line that only begins so."""
-    seen = world(worker_0=[[(1, last), (2, how)]])
+    seen = world(worker_0=[[*at(1, "begins", *last), (2, how)]])
     assert seen.run({"worker": 1})[0] == code
-    said = seen.texts()[1]
+    said = seen.texts()[1 + len(last)]
     words = "was killed by SIGKILL" if how < 0 else "failed with exit code 3"
     assert said == f"[tfrun] worker 0 {words}" + (
         "; the run is stopped" if code else " after it was done"
