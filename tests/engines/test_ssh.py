@@ -1,6 +1,7 @@
 """tfrun --hosts: flags, then real sshds in networks of their own."""
 
 import contextlib
+import fcntl
 import json
 import os
 import re
@@ -10,14 +11,15 @@ import signal
 import subprocess
 import sys
 import time
+import types
 
 import engines
 import psutil
 import pytest
 import support
 from small_scripts import TFRUN, run, write
-from tfrun.launch import cluster
-from tfrun.ssh import hosts
+from tfrun.launch import cluster, supervisor
+from tfrun.ssh import agent, hosts
 
 VIRTUAL = engines.FOLDER / "SSH" / "virtual_hosts.py"
 PATH = os.environ["PATH"] + ":/usr/sbin:/sbin"
@@ -41,6 +43,248 @@ def test_hosts_and_slots():
     names = [host.name for host in placed.values()]
     addresses = cluster.addresses({"worker": 2, "chief": 1, "ps": 1}, range(7, 11), names)
     assert addresses["worker"] == ["host-2.example:9", "10.0.0.3:10"]
+
+
+@pytest.mark.parametrize(
+    "text, due",
+    [
+        ("a", [("a", "a", 1)]),
+        (" a:99 , me.b@c-d.e:3", [("a", "a", 99), ("me.b@c-d.e", "c-d.e", 3)]),
+        ("127.0.0.1:2", [("127.0.0.1", "127.0.0.1", 2)]),
+        ("a:0", "'a:0' is not like host:2 or user@host:2, with slots from 1 to 99"),
+        ("a:100", "'a:100' is not like host:2"),
+        ("", "'' is not like host:2"),
+        ("-oA=b", "'-oA=b' is not like host:2"),
+        ("-u@a", "'-u@a' is not like host:2"),
+        ("a,b,you@a:2", "a is named twice: give it more slots instead"),
+        ("a,127.1.2.3", "127.1.2.3 is another machine for each host: use a name that all know"),
+        ("localhost,a", "localhost is another machine for each host: use a name that all know"),
+    ],
+)
+def test_what_a_host_may_be(text, due):
+    """Catches: an option of ssh as a host, a number that is no slot, and a machine of its own."""
+    if isinstance(due, list):
+        assert hosts.parse(text) == due
+    else:
+        with pytest.raises(hosts.argparse.ArgumentTypeError) as raised:
+            hosts.parse(text)
+        assert str(raised.value).startswith(due)
+
+
+def test_slots_that_are_too_few():
+    """Catches a task that has no host, and a refusal where there is one for each."""
+    listed = hosts.parse("a:2,b")
+    assert len(hosts.deal({"ps": 1, "worker": 2}, listed)) == 3
+    with pytest.raises(ValueError) as raised:
+        hosts.deal({"ps": 1, "worker": 3}, listed)
+    words = "--hosts has 3 slots for 4 tasks: add hosts, or slots by host:N"
+    assert str(raised.value) == words
+
+
+@pytest.mark.parametrize(
+    "code, output, due",
+    [
+        (0, 'welcome\ntfrun-reply {"ports": [1]}', {"ports": [1]}),
+        (127, "no such file", "there is no Python at {python} there: it must be at the same path"),
+        (126, "no", "there is no Python at {python} there: it must be at the same path"),
+        (
+            1,
+            "x\nNo module named 'tfrun'",
+            "there is no {root}/tfrun there: copy it, or share its folder",
+        ),
+        (255, "Permission denied (publickey)", "ssh"),
+        (1, "Permission denied (publickey)\nlast ", "last"),
+        (3, "", "it gave no answer (exit code 3)"),
+        (None, "", "it did not answer in 30 s"),
+    ],
+)
+def test_the_answer_of_a_host(code, output, due, monkeypatch):
+    """Catches: a line of the login as the answer, and a reason that is not that of the failure."""
+    seen = {}
+
+    def run(command, input, timeout, **_):
+        seen.update(command=command, input=input)
+        if code is None:
+            raise subprocess.TimeoutExpired("ssh", timeout)
+        return types.SimpleNamespace(returncode=code, stdout=output)
+
+    monkeypatch.setattr(hosts.subprocess, "run", run)
+    (host,) = hosts.parse("me@a")
+    found = hosts.ask({host: {"do": "check"}})[host]
+    if due == "ssh":
+        assert "ssh" in found["wrong"] and "me@a" in found["wrong"]
+    elif isinstance(due, str):
+        assert found == {"wrong": due.format(python=sys.executable, root=hosts.ROOT)}
+    else:
+        assert found == due
+    assert seen["input"] == '{"do": "check"}\n'
+    target = seen["command"].index("me@a")
+    assert seen["command"][0] == "ssh" and seen["command"][target - 1] == "--"
+    assert seen["command"][target + 1].startswith(f"exec {shlex.quote(sys.executable)} -c ")
+
+
+def test_what_hosts_are_asked(monkeypatch, tmp_path):
+    """Catches: another script or folder, ports for the tasks of another host, one host alone."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(hosts.shutil, "which", lambda _: "/bin/ssh")
+    asked = {}
+
+    def ask(requests):
+        asked.update({host.name: request for host, request in requests.items()})
+        assert os.path.exists(asked["a"]["mark"])
+        machine = {"cores": 4, "gpus": []}
+        return {
+            host: {"ports": [*range(20, 20 + request["n"])], "machine": machine}
+            for host, request in requests.items()
+        }
+
+    monkeypatch.setattr(hosts, "ask", ask)
+    jobs = {"chief": 1, "ps": 1, "worker": 1}
+    commands = {job: ["python", f"{job}.py"] for job in jobs}
+    spec = supervisor.LaunchSpec("E", jobs, commands, tmp_path)
+    host_of_task = hosts.deal(jobs, hosts.parse("a:2,b:1"))
+    prepared = hosts.prepare(spec, host_of_task)
+    assert {name: request["n"] for name, request in asked.items()} == {"a": 2, "b": 1}
+    request = asked["b"]
+    assert (request["do"], request["script"]) == ("check", "chief.py")
+    assert request["folder"] == str(tmp_path) and request["names"] == ["a", "b"]
+    assert request["tensorflow"] is True
+    assert os.path.dirname(request["mark"]) == str(tmp_path) and not os.path.exists(request["mark"])
+    assert [task.name for task in prepared.tasks] == ["ps 0", "chief 0", "worker 0"]
+    words = "anyone who can reach the ports of these tasks can use them"
+    notes = [
+        "a: ps 0, chief 0",
+        "b: worker 0",
+        f"{words}: keep the hosts on a network of their own",
+    ]
+    assert prepared.notes == notes and not spec.notes
+    for task in prepared.tasks:
+        task.log.close()
+    monkeypatch.setattr(hosts, "ask", lambda requests: {host: {"wrong": "no"} for host in requests})
+    with pytest.raises(ValueError) as raised:
+        hosts.prepare(spec, host_of_task)
+    assert str(raised.value) == "a: no\nb: no"
+    monkeypatch.setattr(hosts.shutil, "which", lambda _: None)
+    with pytest.raises(ValueError, match="there is no ssh on this machine: apt install openssh-c"):
+        hosts.prepare(spec, host_of_task)
+
+
+def test_how_a_task_at_a_host_ended(tmp_path):
+    """Catches a lost connection as a failure of the task, and a failure without its place."""
+    (host,) = hosts.parse("me@a")
+    task = hosts.RemoteTask(host, "worker", 1, ["python"], {"A": "b"}, tmp_path)
+    task.log.close()
+    for code, words in {255: "lost its connection to a", 3: "failed with exit code 3 at a"}.items():
+        task.exit_code, task.process = code, types.SimpleNamespace(returncode=code)
+        assert task.exit_description() == words
+    request = json.loads(task.env["TFRUN_REQUEST"])
+    assert request == {
+        **{"do": "task", "name": "worker-1", "folder": os.getcwd()},
+        **{"env": {"A": "b"}, "command": ["python"]},
+    }
+
+
+WRONG = {
+    "script": "there is no script {folder}/none.py there: copy it, or share its folder",
+    "mark": "it does not see the folder {folder}/none: set OUTPUT_DIR to one that this machine and "
+    "all hosts share",
+    "access": "it cannot write the run directory {folder}: let its user write there, or set "
+    "OUTPUT_DIR",
+    "tensorflow": "{python} has no TensorFlow there: install requirements.lock",
+    "names": "it does not know the name no.invalid: add it to its /etc/hosts",
+    None: None,
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_a_task_would_miss_at_a_host(what, monkeypatch, tmp_path, capsys):
+    """Catches another reason than the first, and a host that is refused for nothing."""
+    (tmp_path / "train.py").touch()
+    (tmp_path / ".mark").touch()
+    request = {"do": "check", "folder": str(tmp_path), "script": "train.py", "n": 3}
+    request |= {"mark": str(tmp_path / ".mark"), "names": ["localhost"], "tensorflow": True}
+    request |= {
+        "script": {"script": "none.py"},
+        "mark": {"mark": f"{tmp_path}/none/.mark"},
+        "names": {"names": ["localhost", "no.invalid"]},
+    }.get(what, {})
+    if what == "access":
+        monkeypatch.setattr(os, "access", lambda *_: False)
+    if what == "tensorflow":
+        monkeypatch.setattr(agent.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(cluster, "cores", lambda: 5)
+    monkeypatch.setattr(cluster, "gpus", lambda: ["7"])
+    agent.check(request)
+    begin, _, text = capsys.readouterr().out.partition(" ")
+    answer = json.loads(text)
+    assert begin == "tfrun-reply"
+    if what:
+        words = WRONG[what].format(folder=tmp_path, python=sys.executable)
+        assert answer == {"wrong": words}
+        monkeypatch.setattr(agent.importlib.util, "find_spec", lambda _: None)
+        request = {**request, "tensorflow": False}
+        assert (agent.problem(request) is None) == (what == "tensorflow")
+    else:
+        assert answer["machine"] == {"cores": 5, "gpus": ["7"]} and len({*answer["ports"]}) == 3
+
+
+def test_the_heartbeats_of_tfrun(monkeypatch):
+    """Catches a task that goes on without them, that ends although they come, or that is over."""
+    clock = types.SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
+    beats = {}
+
+    def select(read, *_):
+        clock.now += _[-1]
+        return [read if round(clock.now, 1) in beats else []]
+
+    def read(*_):
+        return beats[round(clock.now, 1)]
+
+    monkeypatch.setattr(agent, "time", clock)
+    monkeypatch.setattr(agent, "select", types.SimpleNamespace(select=select))
+    monkeypatch.setattr(agent, "os", types.SimpleNamespace(read=read))
+    assert agent.wait_for_end() is False and clock.now == pytest.approx(15, abs=0.2)
+    clock.now, beats = 0.0, {second / 1: b"\n" for second in range(3, 31, 3)}
+    assert agent.wait_for_end() is False and clock.now == pytest.approx(45, abs=0.2)
+    clock.now, beats = 0.0, {3.0: b"\n", 6.0: b""}
+    assert agent.wait_for_end() is False and clock.now == pytest.approx(6, abs=0.2)
+    clock.now, beats = 0.0, {}
+    assert agent.wait_for_end(lambda: clock.now > 2) is True and clock.now < 3
+
+
+def test_what_a_host_is_asked_to_do(monkeypatch):
+    """Catches a connection without a request that begins a task."""
+
+    def asked(line):
+        buffer = types.SimpleNamespace(readline=lambda: line)
+        monkeypatch.setattr(sys, "stdin", types.SimpleNamespace(buffer=buffer))
+        return agent.main()
+
+    monkeypatch.setattr(agent, "check", lambda request: 5 + request["n"])
+    monkeypatch.setattr(agent, "task", lambda request: 7)
+    assert asked(b"") == 1
+    assert asked(b'{"do": "check", "n": 4}\n') == 9 and asked(b'{"do": "task"}\n') == 7
+
+
+@pytest.mark.parametrize("code, by_itself, due", [(3, True, 3), (3, False, 255), (-9, True, 137)])
+def test_a_task_at_a_host(code, by_itself, due, monkeypatch, tmp_path, capfd):
+    """Catches: a code that is not the task's, one task as two processes, and what it leaves."""
+    monkeypatch.setattr(agent.signals, "handle", lambda *_: None)
+    monkeypatch.setattr(agent, "wait_for_end", lambda over: agent.wait_for(over, 20) and by_itself)
+    monkeypatch.chdir("/")
+    body = f"echo $A $PWD; [ {code} -lt 0 ] && kill {code} $$; sleep 99 & exit {code}"
+    env = {"OUTPUT_DIR": str(tmp_path), "A": "b"}
+    request = {"folder": str(tmp_path), "name": "worker-1", "env": env}
+    request["command"] = ["sh", "-c", body]
+    assert agent.task(request) == due
+    assert capfd.readouterr().out == f"b {tmp_path}\n"
+    with open(tmp_path / ".worker-1.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        monkeypatch.setattr(agent, "SILENCE", 0)
+        monkeypatch.setattr(agent, "GRACE", 0.1)
+        assert agent.task(request) == 1
+    said = capfd.readouterr().out
+    assert said == f"tfrun: another process is this task, and has {tmp_path}/.worker-1.lock\n"
 
 
 @pytest.mark.parametrize(

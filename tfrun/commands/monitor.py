@@ -106,7 +106,7 @@ def snapshot(record: dict, processes: dict) -> dict:
                 "gpus": own_gpus,
                 "gpu_percent": progress.mean([gpus[name][0] for name in own_gpus]),
                 "gpu_memory_bytes": sum(gpus[name][1] for name in own_gpus) if own_gpus else None,
-                **progress_of_tasks.pop(file_name, progress.of_task([], now, False)),
+                **progress_of_tasks.pop(file_name, progress.UNKNOWN),
             }
         )
     # The ranks of horovodrun are no tasks of tfrun's own, but leave metrics.

@@ -8,6 +8,7 @@ from tfrun.runs import metrics_csv, run_directory
 
 TAIL = 2**17  # bytes of each file of metrics: about 1,500 lines
 WINDOW = 5  # seconds over which a rate and a staleness are taken
+UNKNOWN = dict.fromkeys(["steps_per_second", "staleness", "loss", "update"])  # of a task
 CHECKPOINT_SECONDS = 300  # of training without a checkpoint are worth a line
 
 
@@ -24,7 +25,7 @@ def of_task(pushes, now, live):
     last WINDOW seconds before `now`; of another, those of the last WINDOW seconds in which it ran.
     """
     if not pushes:
-        return dict.fromkeys(["steps_per_second", "staleness", "loss", "update"])
+        return dict(UNKNOWN)
     first, last = pushes[0], pushes[-1]
     end = now if live else last["push_time"]
     recent = [row for row in pushes if row["push_time"] > end - WINDOW]
