@@ -275,6 +275,37 @@ def test_what_cannot_be_trained_is_refused(parts, words, adapted):
         assert str(raised.value).startswith(sentence)
 
 
+COUNTS_ROWS = """global ROWS
+    ROWS = []
+
+    class Own(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.last = keras.layers.Dense(2)
+
+        def call(self, x):
+            ROWS.append(x.shape[0])
+            return self.last(x)
+
+    return Own()"""
+
+
+@pytest.mark.parametrize(
+    "piece, training, due",
+    [(10, False, {10, 8}), (12, False, {12}), (48, False, {48}), (47, False, {47, 1})]
+    + [(10, True, {48})],
+)
+def test_how_many_rows_a_model_gets_at_once(piece, training, due, adapted, monkeypatch):
+    """Catches a test set that is tested at once, which needs much memory, and such training."""
+    module, data = adapted(model=COUNTS_ROWS)
+    assert data.x_test.size < module.LARGE and not hasattr(module.make_model(data), "model")
+    monkeypatch.setattr(module, "LARGE", data.x_test.size - 1)
+    monkeypatch.setattr(module, "PIECE", piece)
+    model = module.make_model(data)
+    model(tf.constant(data.x_test), training=training)
+    assert {rows for rows in module.own.ROWS if rows} == due
+
+
 NUMBERED = "x = {'a': x[:, :2], 'b': np.full((48, 2, 2), %s)}"
 HALVES = "y = (y, np.full(48, %s))"
 
