@@ -69,6 +69,61 @@ def test_what_a_run_directory_gets(tmp_path):
     assert f"FILE = {str(path)!r}" in found["adapted_problem.py"]
 
 
+@pytest.mark.parametrize(
+    "line, missing",
+    [
+        ("from near import load_data", None),
+        ("from near import load as load_data", None),
+        ("import near as load_data", None),
+        ("class load_data: pass", None),
+        ("load_data = near", None),
+        ("if True:\n    def load_data(name): return 0", None),
+        ("from near import load_data as load", "load_data"),
+        ("load_data()", "load_data"),
+    ],
+)
+def test_how_a_problem_may_define_a_name(line, missing, tmp_path):
+    """Catches a file that is refused although it is right, and one that fails when it is run."""
+    text = f"{line}\nmake_model = loss = METRICS = 0\n"
+    path = problem(tmp_path / "own", text, near="load_data = load = 0")
+    if missing:
+        with pytest.raises(ValueError, match=f"defines no {missing}: see"):
+            problems.make_copy(path, [str(HOGWILD)])
+    else:
+        texts = problems.make_copy(path, [str(HOGWILD)]).texts
+        assert texts["own_problem.py"] == text and ("near.py" in texts) == ("import" in line)
+
+
+def test_a_module_that_is_needed_by_two_comes_once(tmp_path):
+    """Catches two modules that need each other, and a package that is copied."""
+    text = PLAIN.replace("import math", "import a, b.c, math", 1)
+    folder = tmp_path / "own"
+    path = problem(folder, text, a="import b", b="import a\nfrom a import x", c="")
+    (folder / "xml").mkdir()
+    assert problems.make_copy(path, [str(HOGWILD)]).texts.keys() == {
+        *("hogwild.py", "own_problem.py", "adapted_problem.py", "a.py", "b.py")
+    }
+
+
+def test_the_words_of_bash(tmp_path):
+    """Catches a word that bash changes, a script of another name, and a file that is cut."""
+    command = ["python", str(HOGWILD), "--steps", "a b"]
+    assert problems.in_bash(None, command) == (shlex.join(command), "")
+    assert problems.put(tmp_path, None, command) == command
+    copy = problems.ProblemCopy("hogwild.py", {"hogwild.py": "x = '$HOME'\n", "a.py": "y\n\n"})
+    words, files = problems.in_bash(copy, command)
+    assert words == "python \"$OUTPUT_DIR\"/hogwild.py --steps 'a b'"
+    env = {"OUTPUT_DIR": str(tmp_path)}
+    subprocess.run(["bash", "-c", files], env=env, check=True, timeout=30)
+    for name, text in copy.texts.items():
+        assert (tmp_path / name).read_text() == text
+    (tmp_path / "put").mkdir()
+    found = problems.put(tmp_path / "put", copy, command)
+    assert found == ["python", f"{tmp_path}/put/hogwild.py", "--steps", "a b"]
+    for name, text in copy.texts.items():
+        assert (tmp_path / "put" / name).read_text() == text
+
+
 @pytest.mark.parametrize("coding", ["utf-8-sig", "utf-8"])
 def test_a_text_of_any_editor(coding, tmp_path):
     """Catches a mark before the first line, and a file that is written in the locale's coding."""
