@@ -17,7 +17,18 @@ import numpy as np
 import psutil
 import pytest
 from tfrun import formatting
-from tfrun.commands import common, explain, job, kill, logs, monitor, status, tensorboard, trace
+from tfrun.commands import (
+    common,
+    explain,
+    job,
+    kill,
+    logs,
+    monitor,
+    status,
+    summary,
+    tensorboard,
+    trace,
+)
 from tfrun.commands import curves as curves_command
 from tfrun.launch import cluster, grid, resources, signals, supervisor
 from tfrun.launch.task import Task
@@ -376,6 +387,41 @@ def test_monitor_ends_with_the_run(monkeypatch, capsys):
     assert json.loads(text)["run"] == "r" and len(text.splitlines()) > 20
 
 
+def test_monitor_on_a_terminal(monkeypatch, capsys):
+    """Catches: lines below each other, a table that stays as it was, JSON in a table."""
+    seen = []
+
+    class Live:
+        def __init__(self, **_):
+            self.is_open = False
+
+        def __enter__(self):
+            self.is_open = True
+
+        def __exit__(self, *_):
+            self.is_open = False
+
+        def update(self, table, refresh):
+            assert self.is_open and refresh
+            seen.append(table.renderables[0].plain)
+
+    states = iter(["running", "done"])
+    now = time.time
+    sleep = types.SimpleNamespace(sleep=lambda _: record("r", next(states)), time=now)
+    monkeypatch.setattr(monitor, "time", sleep)
+    monkeypatch.setattr(monitor, "Live", Live)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    record("r", "running")
+    made_run.flags("r")
+    assert monitor.command(["r"]) == 0
+    assert seen == ["r: running for 67 min", "r: done after 2 min"]
+    assert not capsys.readouterr().out.strip()
+    for flag in "--once", "--json":
+        states = iter(["done"])
+        assert monitor.command(["r", flag]) == 0 and len(seen) == 2
+        assert "done" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("state", "ended", "words"),
     [("done", 1090, "done after 2 min"), ("lost", None, "lost for at most 67 min")],
@@ -470,6 +516,66 @@ def test_logs_that_grow(capsys, monkeypatch):
     assert logs.command(["r", "worker", "0", "--json"]) == 0  # a run that has ended: all of it
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert len(lines) == 82 and lines[0] == {"task": "worker 0", "line": "0"}
+
+
+# summary -----------------------------------------------------------------------------------------
+
+
+def test_what_summary_prints(capsys):
+    """Catches: other text than the file has, another line, and a run whose data differ as right."""
+    three_pushes()
+    assert summary.command(["r"]) == 0
+    said = capsys.readouterr()
+    assert said.out == pathlib.Path("r/result.json").read_text() and not said.err
+    assert summary.command(["--line", "r"]) == 0
+    line = "[tfrun] test accuracy 100.0%; everything of this run is in r\n"
+    assert capsys.readouterr().out == line
+    for name, rows in ("worker-0", 8), ("worker-1", 7):
+        with open(f"r/metrics-{name}.csv", "a") as file:
+            file.write(f'# data {{"x_train": [[{rows}, 6], 1.0, 10.0]}}\n')
+    assert summary.command(["r"]) == 1
+    words = "worker 1 has other data than worker 0: x_train has 7 rows, not 8"
+    assert words in capsys.readouterr().err
+    os.remove("r/metrics-worker-1.csv")
+    assert summary.command(["r"]) == 0
+    words = "there are no metrics of worker-1: is the folder of its host among those given?"
+    assert capsys.readouterr().err == f"tfrun: {words}\n"
+    assert summary.command(["none"]) == 1 and "no flags.json in none" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_how_a_run_is_concluded(code, monkeypatch):
+    """Catches: a code of the tasks that is lost, a picture that is not named, and a silent end."""
+    three_pushes()
+    directory, said = pathlib.Path("r").resolve(), []
+    assert summary.conclude(directory, code, said.append) == code
+    words = "everything of this run, and its picture curves.png, is in"
+    assert said == [f"test accuracy 100.0%; {words} {directory}"]
+    assert (directory / "result.json").exists() and (directory / "curves.png").exists()
+
+    def full(_):
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(summary.curves, "draw", full)
+    said.clear()
+    assert summary.conclude(directory, code, said.append) == (code or 2)
+    assert said == ["there is no picture: the disk is full"]
+    monkeypatch.setattr(summary.curves, "draw", lambda _: None)
+    for name, rows in ("worker-0", 8), ("worker-1", 7):
+        with open(f"r/metrics-{name}.csv", "a") as file:
+            file.write(f'# data {{"x_train": [[{rows}, 6], 1.0, 10.0]}}\n')
+    said.clear()
+    assert summary.conclude(directory, code, said.append) == (code or 1)
+    assert said[0].startswith("worker 1 has other data than worker 0")
+    assert said[1] == f"test accuracy 100.0%; everything of this run is in {directory}"
+    made_run.flags("r", ["worker-0", "worker-1", "worker-2"], steps=4)
+    said.clear()
+    summary.conclude(directory, code, said.append)
+    assert said[0].startswith("there are no metrics of worker-2")
+    monkeypatch.setattr(summary.summary, "write", full)
+    said.clear()
+    assert summary.conclude(directory, code, said.append) == (code or 1)
+    assert said == ["there is no result: the disk is full"]
 
 
 # curves, trace, events ---------------------------------------------------------------------------
@@ -1158,6 +1264,21 @@ def test_a_grid_that_a_signal_ends(monkeypatch, tmp_path, capsys):
         ["2", "not", "begun"],
     ]
     assert lines[-1] == f"the runs are in {tmp_path}"
+
+
+def test_a_signal_while_the_report_of_a_grid_is_written(monkeypatch, tmp_path):
+    """Catches a report that Ctrl-C cuts short."""
+    handlers, seen = {}, []
+    monkeypatch.setattr(
+        job.signals, "handle", lambda do, *numbers: handlers.update(dict.fromkeys(numbers, do))
+    )
+    monkeypatch.setattr(job.grids, "run", lambda *_: None)
+    monkeypatch.setattr(
+        job, "report", lambda *_: seen.extend(handlers[n](n, None) for n in signals.ENDING)
+    )
+    points = {"grid": {"a": [1, 2]}, "arguments": {}, "roles": {}, "environment": {}}
+    assert job.run_grid({**points, "script": "train.py"}, 1, tmp_path) == 0
+    assert seen == [None] * 3
 
 
 def test_a_grid_without_a_run(monkeypatch, tmp_path, capsys):

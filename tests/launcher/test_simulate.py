@@ -823,10 +823,8 @@ def plan_of(capsys, *arguments):
     return code, *capsys.readouterr()
 
 
-def test_the_command(tmp_path, capsys):
-    """Catches numbers that are not the simulator's, a plan without what it assumes."""
-    run_files.flags(tmp_path)
-    rows, *_ = run_of(2, False)
+def write_run(folder, rows):
+    """Writes the metrics of {task: {column: array}}."""
     for task, columns in rows.items():
         lines = [
             run_files.push(p, s, pull_time=q, wait_seconds=w, bytes=b)
@@ -837,7 +835,27 @@ def test_the_command(tmp_path, capsys):
                 )
             )
         ]
-        run_files.metrics(tmp_path, task, *lines)
+        run_files.metrics(folder, task, *lines)
+
+
+@pytest.mark.parametrize("name, together", [("backup_workers", True), ("max_lead", False)])
+def test_a_plan_reads_the_flags_of_its_run(name, together, tmp_path, capsys):
+    """Catches a flag that counts for nothing, and one that is needed: other scripts have none."""
+    rates = []
+    write_run(tmp_path, run_of(4, together)[0])
+    for flags in {}, {name: 0}, {name: 1}:
+        run_files.flags(tmp_path, arguments={"steps": 6, **flags})
+        code, output, _ = plan_of(capsys, tmp_path, "--workers", "8", "--json")
+        assert code == 0
+        rates.append(json.loads(output)["rate"])
+    assert rates[0] == rates[1] != rates[2]
+
+
+def test_the_command(tmp_path, capsys):
+    """Catches numbers that are not the simulator's, a plan without what it assumes."""
+    run_files.flags(tmp_path)
+    rows, *_ = run_of(2, False)
+    write_run(tmp_path, rows)
     predicted = plan.predict(plan.measured(rows, 1), 16, 1.25e9, 1e-4)
     more = ("--workers", "16", "--bandwidth", "10Gbit/s", "--latency", "0.1ms")
     code, output, _ = plan_of(capsys, tmp_path, *more, "--json")

@@ -4,6 +4,7 @@ A stand-in takes the place of the Run, so that no task starts.
 """
 
 import argparse
+import functools
 import json
 import os
 import pathlib
@@ -16,7 +17,7 @@ import types
 import run_files
 import pytest
 from tfrun import cli
-from tfrun.commands import start
+from tfrun.commands import evaluate, export, start
 from tfrun.launch import cluster, isolate, quiet, resources
 from tfrun.ssh import hosts
 
@@ -449,6 +450,25 @@ def test_each_command_has_its_module(monkeypatch):
     assert seen == [("tfrun.commands.start", ["train.py", "x"]), ("tfrun.commands.start", [])]
     monkeypatch.setattr(sys, "argv", ["tfrun", "status", "y"])
     assert cli.main() == 3 and seen[-1] == ("tfrun.commands.status", ["y"])
+
+
+def test_each_command_says_its_own_name(capsys):
+    """Catches a --help, or a line about a wrong flag, that names another command."""
+    mains = {name: functools.partial(cli.main, [name]) for name in (*cli.COMMANDS, *cli.WATCHING)}
+    mains |= {"evaluate": evaluate.main, "export": export.main}
+    for name, main in mains.items():
+        for flag in "--help", "--wrong":
+            arguments = [*(main.args[0] if isinstance(main, functools.partial) else ()), flag]
+            with pytest.raises(SystemExit) as ended:
+                getattr(main, "func", main)(arguments)
+            said = capsys.readouterr()
+            if flag == "--help":
+                words = f"tfrun {'run' if name == 'run' else name}"
+                assert said.out.startswith(f"usage: {words} ") and ended.value.code == 0
+                assert f"`{words} " in said.out or f"`{words}`" in said.out, name
+            else:
+                assert said.err.endswith(f"(tfrun {name} --help lists the flags)\n")
+                assert ended.value.code == 2 and len(said.err.splitlines()) == 1
 
 
 def test_what_needs_tensorflow(monkeypatch, capsys):
