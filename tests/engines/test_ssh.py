@@ -169,6 +169,11 @@ def test_what_hosts_are_asked(monkeypatch, tmp_path):
         hosts.prepare(spec, host_of_task)
 
 
+def test_a_host_kills_before_tfrun_does():
+    """Catches a task that lives on at a host, because tfrun has killed the way to it first."""
+    assert 0 < agent.GRACE < supervisor.GRACE
+
+
 def test_how_a_task_at_a_host_ended(tmp_path):
     """Catches a lost connection as a failure of the task, and a failure without its place."""
     (host,) = hosts.parse("me@a")

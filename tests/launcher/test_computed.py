@@ -1067,6 +1067,12 @@ def test_what_a_role_gets_from_a_flag():
     variable = resources.environment_variable
     assert variable("A=b=c") == (None, "A", "b=c")
     assert variable("ps:_1=a\nb") == ("ps", "_1", "a\nb")
+    for wrong in "TF_CONFIG=1", "ps:OUTPUT_DIR=1":
+        with pytest.raises(resources.argparse.ArgumentTypeError, match="is set by tfrun"):
+            variable(wrong)
+    for wrong in "A", "boss:A=b", "1=b", "=b":
+        with pytest.raises(resources.argparse.ArgumentTypeError, match="is not like NAME=VALUE"):
+            variable(wrong)
     for wrong, words in {
         "ps": "'ps' is not like worker=2G; the roles are ps, chief, worker, evaluator",
         "boss=1G": "'boss=1G' is not like worker=2G; the roles are ps, chief, worker, evaluator",
@@ -1114,6 +1120,7 @@ def test_a_machine_that_has_too_little(monkeypatch):
     monkeypatch.setattr(cluster, "core_numbers", lambda: None)
     with pytest.raises(ValueError, match="--cpus needs Linux"):
         resources.shares(jobs, {"ps": 1}, {}, {})
+    assert resources.shares(jobs, {}, {"ps": 1}, {}), "without --cpus it needs none"
 
 
 # grids -------------------------------------------------------------------------------------------
@@ -1235,11 +1242,11 @@ def test_a_grid_in_which_a_run_ends_all():
         begun.append(name)
         if name == "a":
             raise ZeroDivisionError
-        assert stop.wait(20)
+        stop.wait(20)
 
     with pytest.raises(ZeroDivisionError):
         grid.run("abcd", [1, 2], run_one, stop.set)
-    assert "a" in begun and "d" not in begun
+    assert stop.is_set() and "a" in begun and "d" not in begun
 
 
 def test_a_grid_that_a_signal_ends(monkeypatch, tmp_path, capsys):
