@@ -412,7 +412,7 @@ def test_monitor_on_a_terminal(monkeypatch, capsys):
     monkeypatch.setattr(monitor, "Live", Live)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     record("r", "running")
-    made_run.flags("r")
+    run_files.flags("r")
     assert monitor.command(["r"]) == 0
     assert seen == ["r: running for 67 min", "r: done after 2 min"]
     assert not capsys.readouterr().out.strip()
@@ -568,7 +568,7 @@ def test_how_a_run_is_concluded(code, monkeypatch):
     assert summary.conclude(directory, code, said.append) == (code or 1)
     assert said[0].startswith("worker 1 has other data than worker 0")
     assert said[1] == f"test accuracy 100.0%; everything of this run is in {directory}"
-    made_run.flags("r", ["worker-0", "worker-1", "worker-2"], steps=4)
+    run_files.flags("r", ["worker-0", "worker-1", "worker-2"], steps=4)
     said.clear()
     summary.conclude(directory, code, said.append)
     assert said[0].startswith("there are no metrics of worker-2")
@@ -1432,7 +1432,7 @@ def test_what_explain_prints(capsys):
 def test_tensorboard_ends(code, due, capsys, monkeypatch):
     """Catches: Ctrl-C as a failure, another directory or port, and events that are left behind."""
     seen = []
-    made_run.flags("r")
+    run_files.flags("r")
 
     def run_module(*arguments):
         assert os.path.isdir(arguments[2])
