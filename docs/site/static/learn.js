@@ -78,7 +78,7 @@
       const count = new Float64Array(shares);
       let e = 0;
       move = (s) => {
-        count.fill(t.needed < n ? 0 : n / shares);
+        count.fill(0);
         if (t.needed < n) for (; e < t.length && (t.step[e] === s
           || t.step[e] < 0); e++) if (t.step[e] === s) count[t.worker[e] % shares]++;
         own.set(w);
