@@ -1699,8 +1699,8 @@ def test_raw_tcp():
 
     Catches: a vector that is cut, bytes of all vectors for one, and a receiver that takes any.
     """
-    module = load("Ring-Bandwidth")
-    module.drivers.end_with_us = lambda: None
+    module, ends = load("Ring-Bandwidth"), []
+    module.drivers.end_with_us = lambda: ends.append("each ends with this process")
     listener = module.socket.create_server(("127.0.0.1", 0))
     orders = [(300_000, 3), (0, 1), (1, 2)]
     with listener, concurrent.futures.ThreadPoolExecutor(1) as pool:
@@ -1709,6 +1709,7 @@ def test_raw_tcp():
         taken = theirs.result(60)
     assert [answer[1:] for answer in ours] == [(300_000, True), (1, True)]
     assert [answer[1:] for answer in taken] == [(0, True), (0, True)]
+    assert len(ends) == 2
 
 
 def test_the_cost_of_the_slowest():
@@ -1890,6 +1891,8 @@ def test_what_one_step_runs(tmp_path, monkeypatch):
     assert names == [(name, n, n) for name, *_ in module.IMPLEMENTATIONS for n in "23"]
     page = (MEASUREMENTS / "One-Step" / "table.txt").read_text()
     assert re.findall(r"^ (\S+) +([23]) ", page, re.MULTILINE) == [of[:2] for of in names]
+    heads = [re.search("^ implementation .*$", of, re.MULTILINE)[0].split() for of in (rows, page)]
+    assert heads[0] == heads[1]
 
 
 ONE = '''"""A docstring.
@@ -1976,6 +1979,8 @@ def test_the_programs_whose_lines_are_counted(tmp_path, monkeypatch):
     ]
     text = (tmp_path / "table.txt").read_text()
     page = (MEASUREMENTS / "Lines-Changed" / "table.txt").read_text()
+    heads = [re.search("^ way .*$", of, re.MULTILINE)[0].split() for of in (text, page)]
+    assert heads[0] == heads[1]
     form = re.compile(r"^ (\S.*?)  +(\d+) +(\d+) +(\d+) +(\d+) +(0\.\d\d)$", re.MULTILINE)
     found, due = ({row[0]: row[1:] for row in form.findall(of)} for of in (text, page))
     assert list(found) == [name for name in due if name != "PyTorch's DDP"] and len(due) == 5
