@@ -1376,16 +1376,18 @@ def test_numbers_in_words():
     """Catches another unit, a unit too early or too late, and a digit too few or too many."""
     ages = {0: "0 s", -3: "0 s", 89: "89 s", 90: "2 min", 5399: "90 min", 5400: "2 h"}
     ages |= {172799: "48 h", 172800: "2 days", 864000: "10 days"}
-    assert {seconds: formatting.age(seconds) for seconds in ages} == ages
+    assert {seconds: formatting.age_text(seconds) for seconds in ages} == ages
     sizes = {None: "", 512: "0.5 KiB", 2**10: "1 KiB", 2**20 - 1: "1024 KiB", 2**20: "1 MiB"}
     sizes |= {1536 * 2**20: "1.5 GiB", 100 * 2**30: "100 GiB", 1234 * 2**20: "1.21 GiB"}
     sizes |= {2**40: "1 TiB", 99.94 * 2**20: "99.9 MiB", 100.4 * 2**20: "100 MiB"}
-    assert {n: formatting.size(n) for n in sizes} == sizes
+    assert {n: formatting.size_text(n) for n in sizes} == sizes
     rates = {None: "", 0: "0", 12.34: "12.3", 99.94: "99.9", 100: "100", 1234.4: "1,234"}
-    assert {rate: formatting.rate(rate) for rate in rates} == rates
-    assert [formatting.number(None), formatting.number(0.12345), formatting.number(7, "%d")] == [
-        *("", "0.123", "7")
-    ]
+    assert {rate: formatting.rate_text(rate) for rate in rates} == rates
+    assert [
+        formatting.number_text(None),
+        formatting.number_text(0.12345),
+        formatting.number_text(7, "%d"),
+    ] == [*("", "0.123", "7")]
     assert formatting.plural(1, "worker") == "1 worker"
     assert formatting.plural(0, "worker") + formatting.plural(3000, "x") == "0 workers3,000 xs"
     assert [formatting.finite(value) for value in (1, math.nan, math.inf)] == [1.0, None, None]
@@ -1395,15 +1397,15 @@ def test_numbers_in_words():
 def test_a_run_in_words():
     """Catches the loss beside another metric, a share for a loss, and a cluster that is none."""
     tests = {"steps": 3, "test_loss": 1.23456, "test_top_5_accuracy": 0.98765, "test_error": 12.5}
-    assert formatting.tests(tests) == "test top 5 accuracy 98.8%, test error 12.5"
-    assert formatting.tests({"test_loss": 1.23456}) == "test loss 1.235"
-    assert formatting.tests({"test_accuracy": None}) == "test accuracy unknown"
-    assert formatting.tests({}) == ""
+    assert formatting.tests_text(tests) == "test top 5 accuracy 98.8%, test error 12.5"
+    assert formatting.tests_text({"test_loss": 1.23456}) == "test loss 1.235"
+    assert formatting.tests_text({"test_accuracy": None}) == "test accuracy unknown"
+    assert formatting.tests_text({}) == ""
     facts = {"ps": 2, "workers": 1, "steps": 1200, "dataset": "/a/b.csv", "wall_seconds": 2.34}
-    assert formatting.run("E", facts) == "E, 2 ps, 1 worker\n1,200 updates on b.csv in 2.3 s"
+    assert formatting.run_text("E", facts) == "E, 2 ps, 1 worker\n1,200 updates on b.csv in 2.3 s"
     facts |= {"ps": 0, "steps": 1, "dataset": None, "wall_seconds": None}
-    assert formatting.run("E", facts) == "E\n1 update on data of its own in 0.0 s"
-    assert formatting.run("E", {**facts, "workers": 2}).startswith("E, 2 workers\n")
+    assert formatting.run_text("E", facts) == "E\n1 update on data of its own in 0.0 s"
+    assert formatting.run_text("E", {**facts, "workers": 2}).startswith("E, 2 workers\n")
 
 
 # explain, tensorboard, kill ----------------------------------------------------------------------
@@ -1467,7 +1469,7 @@ def test_kill_asks_first(asked, capsys, monkeypatch):
     launcher = types.SimpleNamespace(terminate=lambda: end(1), kill=lambda: end(2))
     one = types.SimpleNamespace(pid=7, kill=lambda: done.append("task") or alive.update(task=False))
     monkeypatch.setattr(registry, "process", lambda _: launcher if alive["tfrun"] else None)
-    monkeypatch.setattr(registry, "left", lambda _: [one] if alive["task"] else [])
+    monkeypatch.setattr(registry, "live_processes", lambda _: [one] if alive["task"] else [])
     monkeypatch.setattr(kill, "STOP_SECONDS", 0.01)
     assert kill.command(["r", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
@@ -1482,7 +1484,7 @@ def test_what_kill_says(capsys, monkeypatch):
     assert kill.command(["a"]) == 1
     assert capsys.readouterr().err == "tfrun: a has ended already: done\n"
     record("a", "lost", tasks=[task("a", process={"pid": 7}), task("a", "ps 0", state="done")])
-    monkeypatch.setattr(registry, "left", lambda _: [])
+    monkeypatch.setattr(registry, "live_processes", lambda _: [])
     assert kill.command(["a"]) == 0
     assert capsys.readouterr().out == "a is stopped; its tfrun had died\n"
     after = registry.read_all()[0]
