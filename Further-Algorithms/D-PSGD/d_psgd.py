@@ -627,7 +627,8 @@ class Metrics:
 
     def test(self, began, step, *means):
         """Writes and prints a test at `step` that began at that time: the columns TEST."""
-        print(f"{time.time():.6f},{began:.6f},{step},,,,,,", *means, sep=",", file=self.file)
+        row = [f"{time.time():.6f}", f"{began:.6f}", step, *[""] * (len(Push._fields) - 3), *means]
+        print(*row, sep=",", file=self.file)
         self.step = step
         words = [f"  {name} {mean:.4g}" for name, mean in zip(TEST, means)]
         print(f"update {step} of {self.flags.steps}", *words, flush=True)

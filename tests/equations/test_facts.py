@@ -434,10 +434,12 @@ FACTS = {
     },
     (HOGWILD, "times"): {
         "begin and end swapped": [
-            ("{time.time():.6f},{began:.6f}", "{began:.6f},{time.time():.6f}")
+            ('f"{time.time():.6f}", f"{began:.6f}"', 'f"{began:.6f}", f"{time.time():.6f}"')
         ]
     },
-    (HOGWILD, "means"): {"the other way": [(',,,,,,", *means, sep', ',,,,,,", *means[::-1], sep')]},
+    (HOGWILD, "means"): {
+        "the other way": [("_fields) - 3), *means]", "_fields) - 3), *means[::-1]]")]
+    },
     (SESSIONS, "tasks"): {
         "reversed": [("for worker in workers]", "for worker in workers[::-1]]")],
         "without the chief": [("for worker in workers]", "for worker in workers[1:]]")],
@@ -459,11 +461,11 @@ FACTS = {
     (SESSIONS, "versions"): {"Keras's": [("tf.__version__", "keras.__version__")]},
     (SESSIONS, "times"): {
         "begin and end swapped": [
-            ("{time.time():.6f},{began:.6f}", "{began:.6f},{time.time():.6f}")
+            ('f"{time.time():.6f}", f"{began:.6f}"', 'f"{began:.6f}", f"{time.time():.6f}"')
         ]
     },
     (SESSIONS, "means"): {
-        "the other way": [(',,,,,,", *means, sep', ',,,,,,", *means[::-1], sep')]
+        "the other way": [("_fields) - 3), *means]", "_fields) - 3), *means[::-1]]")]
     },
 }
 RUNS = {
@@ -471,7 +473,9 @@ RUNS = {
         "a begin after the test": [
             (TEST_NOW, "metrics.test(*(lambda m: (time.time(), *m))(session.run([step, *test])))")
         ],
-        "an end that is the begin": [("{time.time():.6f},{began", "{began:.6f},{began")],
+        "an end that is the begin": [
+            ('f"{time.time():.6f}", f"{began', 'f"{began:.6f}", f"{began')
+        ],
     },
     (SESSIONS, "ps"): {"always 1": [("flags, ps)", "flags, 1)")]},
     (SUPERVISOR, "ps"): {"always 1": [("flags, len(servers))", "flags, 1)")]},
