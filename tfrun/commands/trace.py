@@ -31,6 +31,7 @@ def command(arguments):
     if not shown:
         return fail(f"no update was made yet in {run.directory}", 1)
     begin, end = window(trace) or (start, max(activity.end for activity in trace))
+    begin = max(begin, min(activity.begin for activity in trace))
     length = flags.seconds or end - begin
     begin = begin if flags.begin is None else start + flags.begin
     end = begin + length
