@@ -84,7 +84,10 @@ def parsed(path):
 def git(*arguments, folder=ROOT, seconds=30):
     """Returns what git prints, called in this folder. Raises ToolError where git fails."""
     command = ["git", *arguments]
-    done = subprocess.run(command, cwd=folder, timeout=seconds, capture_output=True, text=True)
+    try:
+        done = subprocess.run(command, cwd=folder, timeout=seconds, capture_output=True, text=True)
+    except subprocess.TimeoutExpired:
+        raise ToolError(f"git does not answer in {seconds} s: {' '.join(command)}") from None
     if done.returncode:
         reason = (done.stderr.splitlines() or ["git failed"])[0]
         raise ToolError(f"this needs a clone that git knows, and git says: {reason}")

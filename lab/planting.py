@@ -200,9 +200,19 @@ class Planter:
         self.root, self.files, self.places, self.output = root, files, places, output
         self.paths = {str(root / file): file for file in files}
         # A test may run a copy, as of tfrun/problems/adapted_problem.py: that is the file as well.
-        names = {pathlib.Path(file).name: file for file in files if "__" not in file}
+        names = [pathlib.Path(file).name for file in files]
+        copies = {
+            name: file
+            for name, file in zip(names, files)
+            if "__" not in name and names.count(name) == 1
+        }
+        libraries = (sys.prefix, sys.base_prefix)
         self.file_of = functools.cache(
-            lambda path: self.paths.get(path) or names.get(os.path.basename(path))
+            lambda path: (
+                self.paths.get(path)
+                or (not path.startswith(libraries) and copies.get(os.path.basename(path)))
+                or None
+            )
         )
         self.seen: dict[str, Seen] = {}
         self.watching = False

@@ -200,10 +200,10 @@ def colour(op):
 
 def numbers(text):
     """A type of flag: whole numbers that divide the mini-batches, with commas between them."""
-    numbers = [int(part) for part in text.split(",")]
-    if not all(M > 0 and LATE_BATCH % M == 0 for M in numbers):
+    values = [int(part) for part in text.split(",")]
+    if not all(M > 0 and LATE_BATCH % M == 0 for M in values):
         raise argparse.ArgumentTypeError(f"must divide {LATE_BATCH}, is {text}")
-    return numbers
+    return values
 
 
 def all_cases(micro_batches):

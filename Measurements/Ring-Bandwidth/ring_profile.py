@@ -28,15 +28,15 @@ def shares(data, key):
     command = ["perf", "report", "-i", data, "--no-children", "--stdio", "-g", "none"]
     command += ["--sort", key]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-    shares = []
+    rows = []
     for line in done.stdout.splitlines():
         match = re.match(r"\s*([\d.]+)%\s+(?:\[([.k])\] )?(\S.*?)(?:\s+-\s+-)?\s*$", line)
         if match and float(match[1]) >= LEAST:
             name = match[3].replace("[kernel.kallsyms]", "the kernel")
             if match[2] == "k":
                 name += " (kernel)"
-            shares.append((float(match[1]), name))
-    return shares
+            rows.append((float(match[1]), name))
+    return rows
 
 
 def profile(processes, size, data):

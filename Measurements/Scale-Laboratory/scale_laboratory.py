@@ -258,17 +258,17 @@ def learn_all(rates):
             for name, run in learners(n, seed).items():
                 points, own = run(rates[str(n)][name])
                 runs.setdefault(name, []).append((np.interp(grid, *zip(*points)), own))
-        schemes = {}
-        results[f"{n} workers"] = schemes
+        by_scheme = {}
+        results[f"{n} workers"] = by_scheme
         for name, pairs in runs.items():
             losses = [loss for loss, _ in pairs]
-            schemes[name] = {
+            by_scheme[name] = {
                 "lr": rates[str(n)][name],
                 "median": np.round(np.median(losses, axis=0), 4).tolist(),
                 "last": [round(float(loss[-1]), 4) for loss in losses],
             }
             if name == "gossip":
-                schemes[name]["own w"] = [round(own, 4) for _, own in pairs]
+                by_scheme[name]["own w"] = [round(own, 4) for _, own in pairs]
     return results
 
 

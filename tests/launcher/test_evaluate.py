@@ -203,18 +203,18 @@ def test_what_evaluate_and_export_say(known, capsys):
     known.flags()
     loss, accuracy = known.save(20)
     directory = known.directory
-    assert evaluate.main([str(directory)]) == 0
+    assert evaluate.command([str(directory)]) == 0
     (line,) = capsys.readouterr().out.splitlines()
     words = line.split()
     assert words[:3] == ["update", "20", "test_loss"] and words[4] == "test_accuracy"
     assert float(words[3]) == pytest.approx(loss, rel=1e-3)
     assert float(words[5]) == pytest.approx(accuracy, rel=1e-3)
-    assert evaluate.main([str(directory)]) == 0
+    assert evaluate.command([str(directory)]) == 0
     file = directory / "metrics-evaluator-0.csv"
     assert capsys.readouterr().out == f"the newest checkpoint was tested before: see {file}\n"
     assert len(evaluations_of(directory)) == 1
     for _ in range(2):  # a second one takes the place of the first
-        assert export.main([str(directory)]) == 0
+        assert export.command([str(directory)]) == 0
         lines = capsys.readouterr().out.splitlines()
         assert lines[0].startswith("after 20 updates: test ") and f"{accuracy:.1%}" in lines[0]
         names = ["model.keras", "saved_model"]

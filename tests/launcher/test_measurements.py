@@ -1453,7 +1453,7 @@ def test_each_run_of_scaling():
     """
     module, calls = load("Scaling"), Calls()
     module.forked, module.facts = trained(calls), lambda *words: {}
-    module.law = lambda *case: 100.0
+    module.law = lambda *case: 50.0
     for case in module.all_cases():
         cluster, _, name = case[0].partition(": ")
         words = cluster.split(", ")
@@ -1474,7 +1474,7 @@ def test_each_run_of_scaling():
         text = calls.texts[-1]
         assert f"delays.late(outputs, {words[1]!r}, 0.07, {n}, 5)" in text
         whole = (n, words[1]) == (8, "exponential") or (n > 3 and module.needed(name, n) == 1)
-        batches = 1000 if whole else 1000 * 100 // 100
+        batches = 1000 if whole else 500
         each = (10 if alone else 1) * module.needed(name, n)
         assert row["--steps"] == max(8 if name == "SAGN" else 20, batches // each)
     module.law = lambda *case: 3.0 if "backup" not in case[0] else None

@@ -109,7 +109,7 @@ def test_the_words_of_bash(tmp_path):
     """Catches a word that bash changes, a script of another name, and a file that is cut."""
     command = ["python", str(HOGWILD), "--steps", "a b"]
     assert problems.in_bash(None, command) == (shlex.join(command), "")
-    assert problems.put(tmp_path, None, command) == command
+    assert problems.write_copy(tmp_path, None, command) == command
     copy = problems.ProblemCopy("hogwild.py", {"hogwild.py": "x = '$HOME'\n", "a.py": "y\n\n"})
     words, files = problems.in_bash(copy, command)
     assert words == "python \"$OUTPUT_DIR\"/hogwild.py --steps 'a b'"
@@ -118,7 +118,7 @@ def test_the_words_of_bash(tmp_path):
     for name, text in copy.texts.items():
         assert (tmp_path / name).read_text() == text
     (tmp_path / "put").mkdir()
-    found = problems.put(tmp_path / "put", copy, command)
+    found = problems.write_copy(tmp_path / "put", copy, command)
     assert found == ["python", f"{tmp_path}/put/hogwild.py", "--steps", "a b"]
     for name, text in copy.texts.items():
         assert (tmp_path / "put" / name).read_text() == text

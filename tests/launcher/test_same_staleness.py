@@ -278,7 +278,7 @@ def test_what_is_changed():
     module.RunData = types.SimpleNamespace(
         read=lambda place: types.SimpleNamespace(rows=lambda kind: [])
     )
-    module.found = lambda *_: {"learned": False}
+    module.facts = lambda *_: {"learned": False}
     flags = types.SimpleNamespace(updates=600, seconds=3, repeats=3)
     run = module.measure(module.search_of(4, 1.0), -8, 2, {}, flags)
     assert (run["rate"], run["seed"], run["final"], run["sharpness"]) == (0.25, 2, False, None)

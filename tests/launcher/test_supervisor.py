@@ -200,18 +200,26 @@ def test_a_standstill(world):
     seen.jumps[2] = 10
     code, _ = seen.run({"worker": 2}, restarts=1)
     assert code == 5
-    assert seen.lines()[:4] == [
+    assert seen.lines()[:3] == [
         (12, "[tfrun] this machine stood still for 10 s, and goes on"),
         (20, "[tfrun] worker 1 failed with exit code 3 after the standstill; it starts again"),
         (23, "[tfrun] worker 1 failed with exit code 4; it starts again in 1 s (restart 1 of 1)"),
-        seen.lines()[3],
     ]
+    assert seen.lines()[3][0] == 25
     assert seen.lines()[3][1].startswith("[tfrun] worker 1 failed with exit code 5, has no restart")
     assert [when for name, when in seen.starts if name == "worker 1"] == [0, 21, 24]
     assert seen.lines()[4] == (
         90,
         "[tfrun] worker 0 failed with exit code 6; it starts again in 1 s (restart 1 of 1)",
     )
+
+
+def test_a_wrong_flag_after_a_standstill(world):
+    """Catches a second start of what cannot start."""
+    seen = world(worker_0=[[*at(4, *USAGE), (5, 2)], [(1, 0)]])
+    seen.jumps[2] = 10
+    assert seen.run({"worker": 1})[0] == 2
+    assert len(seen.starts) == 1
 
 
 def test_a_busy_machine_is_no_standstill(world):

@@ -136,8 +136,8 @@ class Run:
     def poll(self, deadline: float) -> list[Task]:
         """Waits until something happens, at most until `deadline`; returns the tasks that ended."""
         starts = [task.start_at for task in self.tasks if task.start_at is not None]
-        until = min([deadline, time.monotonic() + 1, *starts])
-        events = self.selector.select(max(0.0, until - time.monotonic()))
+        until = max(time.monotonic(), min([deadline, time.monotonic() + 1, *starts]))
+        events = self.selector.select(until - time.monotonic())
         if time.monotonic() > until + STANDSTILL:
             self.excuse_failures(time.monotonic() - until)
         if any(key.data is None for key, _ in events):
@@ -209,7 +209,8 @@ class Run:
         has_trained = metrics_csv.count_rows(self.spec.directory) != self.rows_before
         # It was wrong from the start.
         self.wrong_flag = task.found_a_wrong_flag() and not has_trained
-        if task.may_fail and time.monotonic() < self.went_on_at + AFTER_STANDSTILL:
+        is_soon = time.monotonic() < self.went_on_at + AFTER_STANDSTILL
+        if task.may_fail and is_soon and not self.wrong_flag:
             task.may_fail, task.free_starts = False, task.free_starts + 1
             task.start_at = time.monotonic() + 1
             self.say(f"{how} after the standstill; it starts again")
