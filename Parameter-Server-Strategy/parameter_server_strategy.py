@@ -519,8 +519,9 @@ class Metrics:
             if tf.train.latest_checkpoint(folder):
                 if json.load(open(f"{folder}/flags.json")).get("variables") != facts["variables"]:
                     raise ValueError(f"{folder} has a checkpoint of another model")
-            with open(f"{folder}/flags.json", "w") as file:
+            with open(f"{folder}/flags.json.new", "w") as file:
                 json.dump(facts, file, indent=2)
+            os.replace(f"{folder}/flags.json.new", f"{folder}/flags.json")  # no one reads a half
         # Line by line, so that even kill -9 loses none; it costs microseconds.
         self.file = open(f"{folder}/metrics-{task[0]}-{task[1]}.csv", "a", 1)
         # The line before a restart may have been cut short.

@@ -11,6 +11,7 @@ import re
 import sys
 import threading
 import time
+import types
 
 import equations
 import interleaved
@@ -308,6 +309,34 @@ def slow(y, outputs):
 
 METRICS["accuracy"] = "max", slow
 """
+
+
+@pytest.mark.parametrize("script", WITH_METRICS, ids=lambda path: path.stem)
+def test_flags_are_whole_at_any_moment(script, tmp_path, monkeypatch):
+    """Catches a flags.json that a restarted chief cuts short before it writes it anew."""
+    module = examples.load(script)
+    monkeypatch.setenv("OUTPUT_DIR", str(tmp_path))
+    flags = types.SimpleNamespace(steps=9)
+    w = module.tf.Variable([0.0])
+    w.path = "w"
+
+    def begin():
+        if script.parent.name == "Non-Distributed-Setup":
+            return module.Metrics(types.SimpleNamespace(trainable_variables=[w]), flags)
+        return interleaved.metrics_of(module, TASKS, [w], flags, tmp_path)
+
+    metrics = begin()
+    getattr(metrics, "lock", metrics.file).close()  # so that another may begin
+    before = (tmp_path / "flags.json").read_text()
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module.os, "replace", killed)
+    flags.steps = 10
+    with pytest.raises(KeyboardInterrupt):
+        begin()
+    assert (tmp_path / "flags.json").read_text() == before
 
 
 def loops():
