@@ -4,8 +4,8 @@
     python lab/new_example.py HogWild Further-Algorithms/My-Algorithm
 
 Writes the script and run.sh under the new name, a page with all sections, a file for its reference
-and mistakes in tests/equations/, and a line in docs/reading-order.txt. Then it lists all files that
-belong to an example, and who writes them.
+and mistakes in tests/equations/, a drawing, and lines in docs/reading-order.txt, docs/costs.md,
+docs/papers.txt and CHANGELOG.md. Then it lists all files of an example, and who writes them.
 TODO marks what you have to write; a test fails while one is left. CONTRIBUTING.md has the steps.
 """
 
@@ -22,6 +22,8 @@ from lab.examples import ROOT, ToolError, shown
 
 TODO = "@@TODO@@"  # what the author has to write; readmes.NOT_MEASURED: what to measure
 EQUATIONS = ROOT / "tests" / "equations"
+DRAWINGS, FIGURES = ROOT / "lab" / "drawings", ROOT / "docs" / "figures"
+COSTS, CHANGES = ROOT / "docs" / "costs.md", ROOT / "CHANGELOG.md"
 
 TEMPLATES = ROOT / "lab" / "templates"
 # {a kind of script that tests/equations/ compares: (the class of lab/references.py that a reference
@@ -35,7 +37,7 @@ ASYNCHRONOUS = (
 SYNCHRONOUS = (
     "Synchronous",
     "move(self, g, those)",
-    "moves self.w by the gradients g of the workers `those`, which make a step together.",
+    "moves self.w by the gradients g of the workers `those`.",
 )
 REFERENCES = {
     "parameter server, asynchronous": ASYNCHRONOUS,
@@ -43,13 +45,12 @@ REFERENCES = {
     "train and evaluate": ASYNCHRONOUS,
     "parameter server, synchronous": SYNCHRONOUS,
 }
-# What an example still needs behind create(): by hand, and by which command.
-BY_HAND = ["docs/costs.md", "docs/papers.txt", "CHANGELOG.md", "a function in lab/drawings/"]
+# What an example still needs behind create(), and which command writes it.
 BY_TOOLS = {
     "lab/results.py {name}": "{name}/results.json, {name}/curves.png",
     "lab/picture_marks.py": "tests/pictures.txt",
     "Your-Model/run_matrix.sh --only {own}": "Your-Model/matrix.json, Your-Model/matrix.txt",
-    "lab/diagrams.py --fix": "docs/figures/NAME.svg",
+    "lab/diagrams.py --fix": "docs/figures/{figure}",
     "lab/readmes.py --fix": "generated parts of README.md, {name}/README.md, and its neighbours",
 }
 
@@ -57,6 +58,16 @@ BY_TOOLS = {
 def stem(name):
     """Returns the name of an example's script, without its ending."""
     return name.rpartition("/")[2].replace("-", "_").lower()
+
+
+def figure(name):
+    """Returns the name of the file with an example's figure."""
+    return name.rpartition("/")[2].lower() + ".svg"
+
+
+def paper(name):
+    """Returns the key of an example's paper, until its author chooses one."""
+    return f"{TODO}-{stem(name)}"
 
 
 def check_source(source):
@@ -85,7 +96,8 @@ def check_name(name):
     if importlib.util.find_spec(stem(name)):
         raise ToolError(f"{stem(name)}.py would hide a Python module of that name: choose another")
     others = [other for other in reading_order.names() if stem(other) == stem(name)]
-    for path in [ROOT / name, EQUATIONS / f"{stem(name)}.py", *(ROOT / other for other in others)]:
+    files = [folder / f"{stem(name)}.py" for folder in (EQUATIONS, DRAWINGS)]
+    for path in [ROOT / name, *files, FIGURES / figure(name), *(ROOT / other for other in others)]:
         if path.exists():
             raise ToolError(f"{shown(path)} exists already: remove it, or choose another name")
 
@@ -147,6 +159,8 @@ def from_template(template, source, name, **more):
             name=own,
             class_name="".join(word[0].upper() + word[1:] for word in own.split("-")),
             up="../" * (1 + name.count("/")),
+            figure=figure(name),
+            paper=paper(name),
             todo=TODO,
             **more,
         )
@@ -161,16 +175,56 @@ def new_equation(source, name):
         base, method, task = REFERENCES[kind]
         return from_template("equation.txt", source, name, base=base, method=method, task=task)
     module = examples.load(EQUATIONS / f"{script.stem}.py")
-    return from_template("compared.txt", source, name, compared_by=module.COMPARED_BY)
+    line = f'COMPARED_BY = "{module.COMPARED_BY}"'
+    if len(line) > 100:  # as ruff writes it
+        line = f'COMPARED_BY = (\n    "{module.COMPARED_BY}"\n)'
+    return from_template("compared.txt", source, name, compared_by=line)
+
+
+def new_costs(text, name, order):
+    """Returns the table of costs with a row for this example, below that of the one before it.
+
+    order: the folders that have rows, and this one's, in reading order.
+    """
+    links = [re.escape(f"](../{other}/) |") for other in order[: order.index(name)]]
+    rows = [row for link in links if (row := re.search(rf"(?m)^\| \[[^]]*{link}.*\n", text))]
+    if not rows:
+        raise ToolError(f"{shown(COSTS)} has no row of an example before {name}: add one")
+    cells = [f"[{name.rpartition('/')[2]}](../{name}/)"]
+    cells += [f"{TODO} {column}" for column in ("bytes", "waits for", "staleness", "memory")]
+    return text[: rows[-1].end()] + f"| {' | '.join(cells)} |\n" + text[rows[-1].end() :]
+
+
+def new_papers(text, name):
+    """Returns the list of papers with a line for the paper of this example."""
+    return f"{text}{paper(name)} | {TODO} authors | {TODO} year | {TODO} title | https://{TODO}\n"
+
+
+def new_changes(text, name):
+    """Returns the list of changes with a line for this example, below the coming version."""
+    line = f"- **[{name.rpartition('/')[2]}]({name}/):** {TODO} what it does.\n"
+    top, mark, newest = text.partition("\n## ")
+    head, _, rest = newest.partition("\n")
+    if head.endswith(", not released"):
+        return f"{top}{mark}{head}\n{line}{rest}"
+    return f"{top}\n## {TODO} the next version, not released\n{line}{mark}{newest}"
+
+
+def unfinished():
+    """Returns the files in which something is left to write, of all that git knows."""
+    paths = [*readmes.files(), *examples.scripts(), readmes.PAPERS]
+    paths += examples.tracked("tests/equations/*.py") + examples.tracked("lab/drawings/*.py")
+    return [path for path in paths if TODO in path.read_text()]
 
 
 def what_remains(written, name):
-    """Returns lines with all files of an example: those to edit by hand, and those of tools."""
-    by_hand = [*(shown(path) for path in written if path != reading_order.PATH), *BY_HAND]
-    own = name.rpartition("/")[2]
-    lines = ["by hand:", *(f"  {file}" for file in by_hand), "by a command:"]
+    """Returns lines with all files of an example: those that are written, and those of tools."""
+    to_fill = [path for path in written if TODO in path.read_text()]
+    lines = [f"written: {shown(path)}" for path in written if path not in to_fill]
+    lines += [f"written, fill in: {shown(path)}" for path in to_fill]
     for command, files in BY_TOOLS.items():
-        lines.append(f"  {files.format(name=name)}: {command.format(name=name, own=own)}")
+        line = f"by a command: {files}: {command}"
+        lines.append(line.format(name=name, own=name.rpartition("/")[2], figure=figure(name)))
     return lines
 
 
@@ -180,14 +234,19 @@ def create(source, name):
     check_name(name)
     script, folder = readmes.script(ROOT / source), ROOT / name
     launcher = ROOT / source / "run.sh"
-    order = reading_order.PATH
+    order = reading_order.inserted(examples.read(reading_order.PATH), name, source)
     texts = {
         folder / f"{stem(name)}.py": new_script(script, source, name),
         folder / "run.sh": new_launcher(launcher.read_text(), source, name),
         folder / "README.md": from_template("page.txt", source, name),
         EQUATIONS / f"{stem(name)}.py": new_equation(source, name),
-        order: reading_order.inserted(examples.read(order), name, source),
+        DRAWINGS / f"{stem(name)}.py": from_template("drawing.txt", source, name),
+        reading_order.PATH: order,
+        readmes.PAPERS: new_papers(examples.read(readmes.PAPERS), name),
+        CHANGES: new_changes(examples.read(CHANGES), name),
     }
+    if name in (with_costs := reading_order.unfolded(order)):  # the others have no row
+        texts[COSTS] = new_costs(examples.read(COSTS), name, with_costs)
     folder.mkdir(parents=True)
     for path, text in texts.items():
         path.write_text(text)
@@ -207,8 +266,6 @@ def main():
         for folder in (flags.source, flags.name)
     )
     written = create(source, name)
-    for path in written:
-        print("written:", shown(path))
     print("\n".join(what_remains(written, name)))
     print(f"next: git add -A; then write what {TODO} asks for")
 

@@ -50,6 +50,12 @@ def folded():
     return [line.removesuffix(FOLDED) for line in _groups() if line.endswith(FOLDED)]
 
 
+def unfolded(text):
+    """Returns the folders of the groups that are not folded, of a text like the file's."""
+    groups = read(text).items()
+    return sum((folders for line, folders in groups if not line.endswith(FOLDED)), [])
+
+
 def names():
     """Returns all folders, in order."""
     return sum(groups().values(), [])

@@ -3,6 +3,16 @@
 A diagram is at most some 600 units wide and has no text below 14 units, so that a telephone shows
 it readably. It has a ground of its own, because not every viewer's page is as dark as its theme.
 Worker 0 is blue, worker 1 orange, worker 2 purple; what lives on a ps is pale blue.
+
+Each function under @figure, in any module of this folder, draws a file. This one draws
+docs/figures/my-algorithm.svg, 300 units wide and 120 high; `python lab/diagrams.py --fix` writes it:
+
+    @figure("my-algorithm.svg", 300, 120)
+    def draw():
+        '''Worker 0 pushes a gradient g to the ps. This is its title, for who cannot see it.'''
+        worker, ps = box(60, 60, "worker 0"), box(240, 60, "ps", "ps")
+        push = arrow(102, 60, 198, 60)  # a box is 84 wide: from the right of one to the next
+        return [worker, ps, push, text(150, 50, "g", "small")]
 """
 
 import pathlib

@@ -4,11 +4,14 @@ import os
 import re
 import shutil
 import sys
+import textwrap
+from xml.etree import ElementTree
 
 import equations
 import pytest
 import support
 from lab import examples, new_example, reading_order, readmes, references
+from lab.drawings import shapes
 
 FEW = ["Non-Distributed-Setup", "Distributed-Setup", "HogWild"]
 NEW = "Further-Algorithms/Delay-Compensation"
@@ -31,7 +34,12 @@ def few_examples(tmp_path_factory):
         page.unlink()
     (root / "tests" / "equations").mkdir(parents=True)
     (root / "docs").mkdir()
-    for name in ["docs/papers.txt", *(f"tests/equations/{new_example.stem(n)}.py" for n in FEW)]:
+    changes = (
+        "# Changes\n\n## 1.0.1.dev0, not released\n- A line.\n\n## 1.0.0, 2026-01-01\n- A line.\n"
+    )
+    (root / "CHANGELOG.md").write_text(changes)
+    listed = ["docs/papers.txt", "docs/costs.md"]
+    for name in [*listed, *(f"tests/equations/{new_example.stem(n)}.py" for n in FEW)]:
         shutil.copyfile(support.ROOT / name, root / name)
     order = "\n  ".join(["One worker", *FEW])
     (root / "docs" / "reading-order.txt").write_text(f"{order}\n\nFurther algorithms\n")
@@ -49,14 +57,40 @@ def tool(root, *words):
     return done.returncode, done.stdout + done.stderr
 
 
+# Where the new example has marks.
+TO_FILL = [
+    *(SCRIPT, f"{NEW}/README.md", "tests/equations/delay_compensation.py"),
+    *("lab/drawings/delay_compensation.py", "docs/costs.md", "docs/papers.txt", "CHANGELOG.md"),
+]
+UNFINISHED = """
+from lab import examples, new_example
+print(*map(examples.shown, new_example.unfinished()))
+"""
+DRAW = """
+from lab import diagrams
+print(diagrams.DRAWN["delay-compensation.svg"]())
+"""
+
+
+def inside(root, code):
+    """Returns what Python code prints in such a clone."""
+    env = {**os.environ, "PYTHONPATH": root}
+    done = support.run_to_end(sys.executable, "-c", code, cwd=root, env=env)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def test_a_new_example_has_no_numbers(few_examples):
     """Begins one, and finds it in the reading order, with all sections and nothing measured."""
     root = few_examples
     code, output = tool(root, "new_example.py", "HogWild", NEW)
     assert code == 0, output
-    for file in (SCRIPT, "docs/costs.md", "CHANGELOG.md", f"{NEW}/results.json"):
+    filled = re.findall(r"(?m)^written, fill in: (.+)$", output)
+    assert sorted(filled) == sorted(TO_FILL)
+    for file in (f"{NEW}/results.json", "docs/figures/delay-compensation.svg"):
         assert file in output, f"it does not list {file}"
     examples.git("add", ".", folder=root)
+    assert sorted(inside(root, UNFINISHED).split()) == sorted(TO_FILL), "a mark is not found"
     assert sorted(path.name for path in (root / NEW).iterdir()) == [
         *("README.md", "delay_compensation.py", "run.sh"),
     ]
@@ -80,6 +114,38 @@ def test_a_new_example_has_no_numbers(few_examples):
     assert done.returncode == 0, done.stderr
     code, output = tool(root, "regions.py")
     assert code == 0, output
+    lines = (root / "docs" / "costs.md").read_text().splitlines()
+    row = next(number for number, line in enumerate(lines) if f"](../{NEW}/) |" in line)
+    assert "](../HogWild/) |" in lines[row - 1], "it stands behind the example before it"
+    assert lines[row].count("|") == lines[row - 1].count("|")
+    line = f"- **[Delay-Compensation]({NEW}/):** {new_example.TODO} what it does."
+    changes = (root / "CHANGELOG.md").read_text()
+    assert changes.startswith(
+        f"# Changes\n\n## 1.0.1.dev0, not released\n{line}\n- A line.\n\n## 1"
+    )
+    assert f"]({'https://' + new_example.TODO})" in page, "the page shows the new paper"
+    figure = re.search(r"!\[[^\]]{20,}\]\((\S+\.svg)\)", page)[1]
+    assert os.path.normpath(f"{NEW}/{figure}") == "docs/figures/delay-compensation.svg"
+    drawn = ElementTree.fromstring(inside(root, DRAW))
+    assert new_example.TODO in drawn.find("{*}title").text
+
+
+def test_a_line_of_changes_begins_the_next_version():
+    """Catches a line in the section of a version that is released."""
+    released = "# Changes\n\n## 1.0.0, 2026-01-01\n- A line.\n"
+    top, added, *rest = new_example.new_changes(released, NEW).split("\n\n")
+    assert [top, *rest] == released.split("\n\n")
+    assert added.startswith(f"## {new_example.TODO} the next version, not released\n- **[Delay-")
+
+
+def test_the_worked_example_of_a_figure(monkeypatch):
+    """Catches a docstring of shapes.py with functions or arguments of before."""
+    monkeypatch.setattr(shapes, "DRAWN", {})
+    code = shapes.__doc__[shapes.__doc__.index("    @figure(") :]
+    exec(textwrap.dedent(code), vars(shapes).copy())
+    drawn = ElementTree.fromstring(shapes.DRAWN["my-algorithm.svg"]())
+    assert drawn.find("{*}title").text.startswith("Worker 0 pushes a gradient g to the ps.")
+    assert [words.text for words in drawn.findall("{*}text")] == ["worker 0", "ps", "g"]
 
 
 SOURCES = [name for name in reading_order.examples() if examples.main_script(name).is_file()]
@@ -89,8 +155,9 @@ SOURCES = [name for name in reading_order.examples() if examples.main_script(nam
 def test_a_reference_begins_by_the_kind_of_the_source(source):
     """Catches a reference of two workers that push, for a script that no such test can compare."""
     kind = readmes.field(examples.main_script(source), "Kind")
-    made = {}
-    exec(new_example.new_equation(source, NEW), made)
+    text, made = new_example.new_equation(source, NEW), {}
+    assert max(map(len, text.splitlines())) <= 100, "ruff refuses a longer line"
+    exec(text, made)
     if kind in equations.INTERLEAVED:
         assert issubclass(made["REFERENCE"], references.HogWild)
         assert not issubclass(made["REFERENCE"], references.Synchronous)
@@ -122,14 +189,8 @@ OWN = [  # the walk of CONTRIBUTING: (file, what new_example.py wrote, what a co
 ]
 
 
-@pytest.mark.long
-def test_a_new_example_is_tested_from_its_first_step_on(tmp_path):
-    """Catches a template that cannot be imported, and tests that do not collect beside it.
-
-    Its reference is missing at first, which a test says. With the script's line, the reference and
-    a mistake all is green: three edits in two files.
-    """
-    root = tmp_path / "clone"
+def begun_in_a_clone(root):
+    """Makes a clone of all in a folder, and begins an example there."""
     for path in examples.tracked("*"):
         copy = root / path.relative_to(support.ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
@@ -140,18 +201,42 @@ def test_a_new_example_is_tested_from_its_first_step_on(tmp_path):
     assert code == 0, output
     examples.git("add", ".", folder=root)
 
-    def results():
-        command = [sys.executable, "-m", "pytest", "-q", "-m", "not long and not nightly"]
-        env = {**os.environ, "PYTHONPATH": root}
-        done = support.run_to_end(*command, "-k", "my_algorithm", cwd=root, env=env, seconds=120)
-        return done.stdout
 
-    output = results()
-    assert "1 failed" in output and "NotImplementedError" in output, output
+def results_of(root, *paths):
+    """Returns what the new example's tests print, of these paths."""
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "not long and not nightly", *paths]
+    env = {**os.environ, "PYTHONPATH": root}
+    done = support.run_to_end(*command, "-k", "my_algorithm", cwd=root, env=env, seconds=120)
+    return done.stdout
+
+
+def assert_the_reference_is_missing(output):
+    """Asserts that nothing else fails, such as a test that cannot be collected."""
+    assert re.search("(?m)^1 failed, ", output), output
+    assert re.findall("(?m)^E +(.+)$", output) == ["NotImplementedError"], output
+
+
+@pytest.mark.short
+def test_a_new_example_can_be_tested_at_once(tmp_path):
+    """Of the next test the first half, on the files of tests that compare and train all scripts."""
+    begun_in_a_clone(tmp_path)
+    paths = ["tests/equations", "tests/examples/test_plug.py"]
+    assert_the_reference_is_missing(results_of(tmp_path, *paths))
+
+
+@pytest.mark.long
+def test_a_new_example_is_tested_from_its_first_step_on(tmp_path):
+    """Catches a template that cannot be imported, and tests that do not collect beside it.
+
+    Its reference is missing at first, which a test says. With the script's line, the reference and
+    a mistake all is green: three edits in two files.
+    """
+    begun_in_a_clone(tmp_path)
+    assert_the_reference_is_missing(results_of(tmp_path))
     for name, old, new in OWN:
-        path = root / name
+        path = tmp_path / name
         path.write_text(examples.replaced(path, [(old, new)]))
-    output = results()
+    output = results_of(tmp_path)
     assert "failed" not in output and " passed" in output, output
 
 
