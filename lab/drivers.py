@@ -23,9 +23,11 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 from tfrun.launch.task import end_with_parent
+from tfrun.runs import run_directory
 
 ENVIRONMENT = dict(os.environ)  # what the examples get, whatever a measurement sets for itself
 OTHERS = "others"  # in a file of what was measured: what they used during each measurement
+DIGESTS = "digests"  # there, too: which script each case has measured
 TARGET = 0.97  # a test accuracy
 # In a new process: it gets SIGTERM when its parent dies. A launcher then stops its tasks.
 end_with_us = functools.partial(end_with_parent, signal.SIGTERM)
@@ -94,20 +96,42 @@ class Parser(argparse.ArgumentParser):
         return flags, chosen
 
 
-def leave_digests(examples, directory):
+def digests_of(examples):
+    """Returns {example: the digest of its script as it is}."""
+    return {name: example_digest(main_script(name)) for name in sorted(set(examples))}
+
+
+def leave_digests(digests, directory):
     """Writes results_digests.json: which script of each example was measured."""
-    digests = {name: example_digest(main_script(name)) for name in sorted(set(examples))}
     (directory / "results_digests.json").write_text(json.dumps(digests, indent=1) + "\n")
 
 
-def by_turns(console, cases, repeats, measure, kept=None, tries=1):
+def forget_outdated(known, digests):
+    """Removes from what was measured the cases of scripts that have changed since.
+
+    digests: {case: the digest of its script as it is}, which are noted in `known`.
+    """
+    noted = known.setdefault(DIGESTS, {})
+    for name, digest in digests.items():
+        if known.get(name) and noted.get(name) != digest:
+            words = "is measured again: its script is not the one that was measured before"
+            print(f"{name} {words}", file=sys.stderr, flush=True)
+            del known[name]
+            known.get(OTHERS, {}).pop(name, None)
+        noted[name] = digest
+
+
+def by_turns(console, cases, repeats, measure, kept=None, tries=1, digests=None):
     """Measures cases, tuples that begin with a name, so that a slow minute meets all of them.
 
     Returns {name: [measure(case, repeat) of each repeat]}. kept: a file with what an earlier
     sitting has measured, which is not measured again; it grows with each measurement. tries: how
-    often a case is measured at most while other processes use the machine.
+    often a case is measured at most while other processes use the machine. digests: {case: the
+    digest of its script}; what was kept of a case counts only if it has this digest.
     """
     known = json.loads(kept.read_text()) if kept and kept.exists() else {}
+    if digests:
+        forget_outdated(known, digests)
     results = {name: known.get(name, []) for name, *_ in cases}
     shares = known.setdefault(OTHERS, {})
     plan = [(repeat, case) for repeat in range(repeats) for case in cases]
@@ -123,7 +147,7 @@ def by_turns(console, cases, repeats, measure, kept=None, tries=1):
         results[name].append(result)
         shares.setdefault(name, []).append(share)
         if kept:
-            kept.write_text(json.dumps(known | results))
+            run_directory.write_whole(kept, json.dumps(known | results))
     return results
 
 
@@ -137,14 +161,17 @@ def others_of(kept, begins=("",)):
     return max((share for name in names for share in shares[name]), default=0)
 
 
-def sitting(console, directory, flags, cases, measure, words):
+def sitting(console, directory, flags, cases, measure, words, examples):
     """Measures cases by turns, or those that an earlier sitting has left.
 
-    flags: those of Parser.full() and redraw(). Returns what report() takes; `words` say what was
-    measured.
+    flags: those of Parser.full() and redraw(). examples: that of each case. Returns what report()
+    takes; `words` say what was measured.
     """
     kept, repeats = directory / "measured.json", flags.repeats if flags.full else 1
-    results = by_turns(console, cases, repeats, measure, kept, 1 if flags.anyway else 3)
+    digests, tries = digests_of(examples), 1 if flags.anyway else 3
+    of_cases = {case[0]: digests[example] for case, example in zip(cases, examples, strict=True)}
+    results = by_turns(console, cases, repeats, measure, kept, tries, of_cases)
+    leave_digests(digests, directory)
     return results, f"{words}; median (range) of {repeats}; {setting()}", others_of(kept)
 
 

@@ -164,13 +164,12 @@ def main():
     flags, cases = parser.only(all_cases(), QUICK)
 
     def measure_all(console, directory):
-        drivers.leave_digests([example for _, example, *_ in cases], directory)
-
         def run(case, repeat):
             return measure(case, repeat, flags)
 
         words = f"{WORKERS} workers, {flags.updates} updates; KB that a worker sends in an update"
-        return drivers.sitting(console, directory, flags, cases, run, words)
+        measured = [example for _, example, *_ in cases]
+        return drivers.sitting(console, directory, flags, cases, run, words, measured)
 
     drivers.report(__file__, flags, 150, measure_all, table_of, draw)
 

@@ -22,6 +22,7 @@ import theory
 from lab import delays, drivers, examples, forked, idle
 from lab.drivers import middle
 from rich.console import Group
+from tfrun.runs import run_directory
 from tfrun.runs.data import RunData
 
 EXAMPLE = "From-TensorFlow-1/HogWild-Sessions"
@@ -179,13 +180,18 @@ def next_run(case, results, seeds):
     return next_of_best(runs, whole - 4, seeds)
 
 
-def by_rounds(groups, seeds, measure, kept, tries):
+def by_rounds(groups, seeds, measure, kept, tries, digest=None):
     """Measures groups of cases; in a round each case of a group that is not done has one run.
 
     Returns {name: [run]}. kept: a file with what an earlier sitting has measured. tries: how often
-    a run is measured at most while other processes use the machine.
+    a run is measured at most while other processes use the machine. digest: of the script that all
+    cases measure; what was kept of another one does not count.
     """
     results = json.loads(kept.read_text()) if kept.exists() else {drivers.OTHERS: {}}
+    if digest:
+        due = {case.name for group in groups for case in group}
+        known = results.keys() - {drivers.OTHERS, drivers.DIGESTS}
+        drivers.forget_outdated(results, dict.fromkeys(sorted(due | known), digest))
     shares = results[drivers.OTHERS]
     for group in groups:
         while True:
@@ -202,7 +208,7 @@ def by_rounds(groups, seeds, measure, kept, tries):
                         break
                 results.setdefault(case.name, []).append(result)
                 shares.setdefault(case.name, []).append(share)
-                kept.write_text(json.dumps(results))
+                run_directory.write_whole(kept, json.dumps(results))
                 words = f"{case.name}, lr {result['rate']}, seed {seed}: loss {result['test_loss']}"
                 print(f"{words}, {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
     names = [case.name for group in groups for case in group]
@@ -628,13 +634,15 @@ def main():
     groups = [[case for case in group if case in asked] for group in [quick, *groups]]
 
     def measure_all(console, directory):
-        drivers.leave_digests([EXAMPLE], directory)
+        digests = drivers.digests_of([EXAMPLE])
         seeds, kept = flags.repeats if flags.full else 1, directory / "measured.json"
 
         def run(case, step, seed, results):
             return measure(case, step, seed, results, flags)
 
-        results = by_rounds(groups, seeds, run, kept, 1 if flags.anyway else 3)
+        tries = 1 if flags.anyway else 3
+        results = by_rounds(groups, seeds, run, kept, tries, digests[EXAMPLE])
+        drivers.leave_digests(digests, directory)
         most = f"at most {seeds} {'seeds' if seeds > 1 else 'seed'} a rate"
         words = f"{flags.updates} updates of mini-batches of 32, {most}; a gradient takes 5 ms "
         words += f"longer a worker, at least 20 ms; {drivers.setting()}"

@@ -253,9 +253,11 @@ def draw(results, path, source):
             )
         if not known:
             continue
-        laws = [law(name, n, "exponential", own) for n in known]
+        expected = [law(name, n, "exponential", own) for n in known]
         style = "--" if name == "Ring-AllReduce" else "-"
-        rates.plot(list(known), laws, color=colours[name], label=name, linestyle=style, linewidth=1)
+        rates.plot(
+            list(known), expected, color=colours[name], label=name, linestyle=style, linewidth=1
+        )
     for case, runs in results.items():
         cluster, name, n, _ = parts(case)
         if cluster != "8 workers, exponential" or not losses(runs):
@@ -303,15 +305,15 @@ def main():
     flags, cases = parser.only(all_cases(), QUICK)
 
     def measure_all(console, directory):
-        folders = [script_of(name).parent.relative_to(examples.ROOT) for _, name, *_ in cases]
-        drivers.leave_digests([folder.as_posix() for folder in folders], directory)
+        scripts = [script_of(name) for _, name, *_ in cases]
+        folders = [path.parent.relative_to(examples.ROOT).as_posix() for path in scripts]
 
         def run(case, repeat):
             return measure(case, repeat, flags.batches)
 
         words = f"{flags.batches} mini-batches of 32 where a loss stands; a gradient takes "
         words += f"{1000 * MEAN:.0f} ms longer on average"
-        return drivers.sitting(console, directory, flags, cases, run, words)
+        return drivers.sitting(console, directory, flags, cases, run, words, folders)
 
     drivers.report(__file__, flags, 160, measure_all, table_of, draw)
 

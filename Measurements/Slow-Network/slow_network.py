@@ -253,13 +253,12 @@ def main():
             sys.exit(2)
 
     def measure_all(console, directory):
-        drivers.leave_digests([PROGRAMS[name][0] for _, name, *_ in cases], directory)
-
         def run(case, repeat):
             return measure(all_hosts, case, repeat)
 
         words = "2 workers and batches of 32, unless a row says otherwise"
-        return drivers.sitting(console, directory, flags, cases, run, words)
+        measured = [PROGRAMS[name][0] for _, name, *_ in cases]
+        return drivers.sitting(console, directory, flags, cases, run, words, measured)
 
     drivers.report(__file__, flags, 120, measure_all, table_of, draw)
 

@@ -249,8 +249,6 @@ def main():
     flags, cases = parser.only(all_cases(), quick)
 
     def measure_all(console, directory):
-        drivers.leave_digests([case.script for case in cases], directory)
-
         def run(case, repeat):
             return measure(case, repeat, flags)
 
@@ -259,7 +257,8 @@ def main():
             f"of the slow worker {5000 * MEAN:.0f} ms; lr {flags.rate}. In the last part {T} local "
             f"steps of {1000 * ALONE:.0f} ms each; lr 0.1; each push moves w by {flags.move} d",
         ]
-        return drivers.sitting(console, directory, flags, cases, run, ", ".join(words))
+        scripts = [case.script for case in cases]
+        return drivers.sitting(console, directory, flags, cases, run, ", ".join(words), scripts)
 
     drivers.report(__file__, flags, 176, measure_all, table_of, draw)
 

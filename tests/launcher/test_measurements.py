@@ -204,7 +204,7 @@ def test_a_sitting_measures_what_its_table_says(name, full, tmp_path):
     an example that is not there, with which --full ended at once.
     """
     own, few, more = SITTINGS[name]
-    module, digests = load(name), []
+    module = load(name)
     if name == "Slow-Network":
         module.hosts = types.SimpleNamespace(
             enter=lambda: None, make=lambda n: n, Unavailable=OSError
@@ -212,11 +212,12 @@ def test_a_sitting_measures_what_its_table_says(name, full, tmp_path):
     _, flags, _, measure_all, *last = asked(module, *["--full"] * full)
     assert last == [module.table_of, module.draw]
     assert vars(flags) == {**own, **SHARED_FLAGS, "full": full, "repeats": 3}
-    module.drivers.leave_digests = lambda *arguments: digests.append(arguments)
     module.drivers.sitting = lambda *arguments: arguments
     module.measure = lambda *arguments: list(arguments)
-    *given, cases, run, words = measure_all("a console", tmp_path)
+    *given, cases, run, words, measured = measure_all("a console", tmp_path)
     assert given == ["a console", tmp_path, flags]
+    assert len(measured) == len(cases)
+    assert all(examples.main_script(example).exists() for example in measured)
     names = [case[0] for case in cases]
     assert sorted(names) == sorted(committed(name) if full else few)
     assert names == [case for case in committed(name) if case in names]
@@ -224,12 +225,10 @@ def test_a_sitting_measures_what_its_table_says(name, full, tmp_path):
     assert run(cases[1], 5) == [*hosts, cases[1], 5, *more(flags)]
     if full:
         assert in_table(name, f"{words}; median (range) of 3; 2")
-        ((examples_of, folder),) = digests
         due = json.loads((MEASUREMENTS / name / "results_digests.json").read_text())
-        assert folder == tmp_path and all(examples.main_script(of).exists() for of in examples_of)
         # The optimizer was measured before its digest was noted.
         later = {"From-TensorFlow-1/Synchronous-SGD-Optimizer"} if name == "Scaling" else set()
-        assert set(examples_of) == {*due, *later}
+        assert set(measured) == {*due, *later}
 
 
 def turned(module, name, *words):
@@ -440,13 +439,13 @@ def test_the_others(tmp_path):
 def test_a_sitting(tmp_path):
     """--repeats counts with --full only; how often what others disturb is measured again."""
     module, asked = load(SHARED), []
-    module.by_turns = lambda _, cases, repeats, measure, kept, tries: asked.append((repeats, tries))
+    module.by_turns = lambda _, cases, repeats, measure, kept, *rest: asked.append((repeats, *rest))
     (tmp_path / "measured.json").write_text('{"others": {"a": [0.25]}}')
     sittings = []
     for full, anyway in ((True, False), (False, True)):
         flags = types.SimpleNamespace(repeats=5, full=full, anyway=anyway)
-        sittings.append(module.sitting(None, tmp_path, flags, [], None, "words")[1:])
-    assert asked == [(5, 3), (1, 1)]
+        sittings.append(module.sitting(None, tmp_path, flags, [], None, "words", [])[1:])
+    assert asked == [(5, 3, {}), (1, 1, {})]
     assert [text.partition("; 2")[0] for text, _ in sittings] == [
         f"words; median (range) of {n}" for n in (5, 1)
     ]
@@ -560,7 +559,8 @@ def test_which_cases(tmp_path):
 
 def test_digests(tmp_path):
     """Each measured example has the digest of its own script."""
-    load(SHARED).leave_digests(["HogWild", "DynSGD", "HogWild"], tmp_path)
+    module = load(SHARED)
+    module.leave_digests(module.digests_of(["HogWild", "DynSGD", "HogWild"]), tmp_path)
     due = [
         f' "{name}": "{examples.example_digest(examples.main_script(name))}"'
         for name in ("DynSGD", "HogWild")

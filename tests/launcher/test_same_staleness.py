@@ -3,6 +3,7 @@
 Nothing trains here.
 """
 
+import collections
 import functools
 import json
 import math
@@ -119,8 +120,8 @@ def test_the_best_rate():
 def test_the_rounds(tmp_path):
     """A run of each case in turn; a second sitting measures only what the first has left.
 
-    Catches: a run that is not repeated when others disturb it, results that are not kept, and
-    a case measured to its end before the next.
+    Catches: a run that is not repeated when others disturb it, results that are not kept, those of
+    another script that are, and a case measured to its end before the next.
     """
     module, asked = load(DRIVER), []
     shares = iter([0.5, 0.2, *[0.01] * 99])
@@ -150,6 +151,10 @@ def test_the_rounds(tmp_path):
     before = len(asked)
     assert module.by_rounds([cases], 2, measure, kept, 1) == results
     assert len(asked) == before
+    for digest, times in (("today's", 1), ("today's", 1), ("tomorrow's", 2)):
+        assert module.by_rounds([cases], 2, measure, kept, 1, digest).keys() == results.keys()
+        again = collections.Counter(asked[before:])
+        assert set(again) >= set(asked[3:8]) and set(again.values()) == {times}
     pair = module.all_groups()[0][0]
     assert searched(lambda runs: module.next_run(pair, {pair.name: runs}, 2), lambda *_: True) == [
         outcome(-9, seed, True) for seed in (0, 1)
