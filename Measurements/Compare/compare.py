@@ -88,7 +88,11 @@ def with_rate(words, factor, flag="learning-rate"):
 def mean_factor(result):
     """Returns DynSGD's flags as HogWild's: its rate times the mean of 1 / (1 + staleness)."""
     counts = np.sum(
-        [np.pad(run["histogram"], (0, 999 - len(run["histogram"]))) for run in good(result)], axis=0
+        [
+            np.pad(run["histogram"], (0, 999 - len(run["histogram"])))
+            for run in completed_runs(result)
+        ],
+        axis=0,
     )
     return with_rate(result["chosen"], float(counts @ (1 / np.arange(1, 1000)) / counts.sum()))
 
@@ -98,7 +102,7 @@ def no_momentum(result):
     return with_rate(result["chosen"], 1 / (1 - 0.9), "outer-rate") + " --outer-momentum 1e-06"
 
 
-def good(result):
+def completed_runs(result):
     """Returns the runs that ended well."""
     return [run for run in result["runs"] if run.get("test_loss") is not None]
 
@@ -285,7 +289,7 @@ def workers_of(task, name):
     return jobs(task, name)["worker"]
 
 
-def has(folder, flag):
+def has_flag(folder, flag):
     """Returns whether an example's script has this flag."""
     return f'("{flag}", ' in text_of(folder)
 
@@ -297,12 +301,17 @@ def calls_of(task, folder, flags=()):
     would wait for it. flags: the words of a row, which may set another number.
     """
     for flag in ("updates-per-call", "steps-per-call", "closure-steps"):
-        if has(folder, flag):
+        if has_flag(folder, flag):
             slow = task.problem or task.link or task.mean and flag != "closure-steps"
-            given = dict(zip(flags, flags[1:])).get(f"--{flag}")
-            calls = int(given or (1 if slow else 10))
+            calls = int(value_of(flag, flags) or (1 if slow else 10))
             return [f"--{flag}", str(calls)], calls
     return [], 1
+
+
+def value_of(flag, words):
+    """Returns the value of a flag among words, "--flag 3" or "--flag=3"; None without it."""
+    values = re.findall(rf"(?<!\S)--{flag}[= ](\S+)", " ".join(words))
+    return values[-1] if values else None
 
 
 def knobs_of(name, task, before=None):
@@ -316,21 +325,21 @@ def knobs_of(name, task, before=None):
     if task.problem and start > -5:
         start = GPT_START
     knobs = [search.rate("learning-rate", start)]
-    if has(folder, "local-steps") and folder != "DynSGD" and task.local_steps:
+    if has_flag(folder, "local-steps") and folder != "DynSGD" and task.local_steps:
         knobs.append(search.ladder("local-steps", LOCAL_STEPS, task.local_steps))
-    if has(folder, "server-lr"):
+    if has_flag(folder, "server-lr"):
         knobs.append(search.rate("server-lr", 0))
-    if has(folder, "rho"):
+    if has_flag(folder, "rho"):
         knobs.append(search.ladder("rho", ALPHAS, 0.45))
-    if has(folder, "outer-rate"):
+    if has_flag(folder, "outer-rate"):
         knobs.append(search.rate("outer-rate", 6 if "--outer-momentum" in own else 2))
-    if has(folder, "compensation"):
+    if has_flag(folder, "compensation"):
         knobs.append(search.ladder("compensation", LAMBDAS, 4))
     knobs = [knob for knob in [*knobs, *row.more] if f"--{knob.flag}" not in own]
     return [knob._replace(start=(before or {}).get(knob.flag, knob.start)) for knob in knobs]
 
 
-def words(name, task, knobs, point):
+def flags_of_point(name, task, knobs, point):
     """Returns the flags of a point as words."""
     values = {knob.flag: search.value(knob, step) for knob, step in zip(knobs, point)}
     if "rho" in values:
@@ -338,7 +347,7 @@ def words(name, task, knobs, point):
         values["rho"] = float(f"{alpha / values['learning-rate']:.6g}")
     flags = [f"--{flag} {value:g}" for flag, value in values.items()]
     folder = folder_of(name)
-    if has(folder, "learning-rates"):
+    if has_flag(folder, "learning-rates"):
         several = re.search(r'\("learning-rates", "([\d.,]+)"', text_of(folder))[1].split(",")
         factor = values["learning-rate"] / float(several[0])
         rates = ",".join(f"{factor * float(rate):g}" for rate in several)
@@ -346,7 +355,7 @@ def words(name, task, knobs, point):
     return " ".join(flags)
 
 
-def sums(name):
+def pushes_sum(name):
     """Returns whether a row pushes the sum of T gradients."""
     return folder_of(name) in SUMS
 
@@ -398,183 +407,184 @@ class Measurement:
         self.cases = json.loads(self.kept.read_text()) if self.kept.exists() else {}
         self.files = {}
 
-    def case(self, task, name):
+    def case(self, task_name, name):
         """Returns what was measured of a row of a task."""
-        return self.cases.get(f"{task}: {name}", {"tries": [], "runs": []})
+        return self.cases.get(f"{task_name}: {name}", {"tries": [], "runs": []})
 
-    def keep(self, task, name, key, result):
+    def keep(self, task_name, name, key, result):
         """Adds a try or a run, and writes all."""
-        case = self.cases.setdefault(f"{task}: {name}", {"tries": [], "runs": []})
+        case = self.cases.setdefault(f"{task_name}: {name}", {"tries": [], "runs": []})
         case[key].append(result)
-        new = self.kept.with_suffix(".new")
-        new.write_text(json.dumps(self.cases))
-        new.replace(self.kept)
+        run_directory.write_whole(self.kept, json.dumps(self.cases))
 
-    def dataset(self, task, tuning):
+    def dataset(self, task_name, tuning):
         """Returns the file with a task's data; None for those of a problem file."""
-        if self.flags.tasks[task].problem:
+        if self.flags.tasks[task_name].problem:
             return None
-        name = ("stream " if task == STREAM else "") + ("validation" if tuning else "final")
+        name = ("stream " if task_name == STREAM else "") + ("validation" if tuning else "final")
         if name not in self.files:
-            self.files |= data_files(self.directory, task == STREAM)
+            self.files |= data_files(self.directory, task_name == STREAM)
         return self.files[name]
 
-    def target(self, task, name, tuning):
+    def target(self, task_name, name, tuning):
         """Returns what a run of a row shall reach: the least loss that one process reaches.
 
         One process itself is tuned by its last loss alone: its target would move with each try.
         """
-        if not self.flags.tasks[task].problem:
+        if not self.flags.tasks[task_name].problem:
             return ACCURACY
         if not tuning:
-            return "loss", report.loss_to_reach(self.cases, task, ALONE, self.flags.seeds)
+            return "loss", report.loss_to_reach(self.cases, task_name, ALONE, self.flags.seeds)
         losses = []
         for alone in ALONE if name not in ALONE else ():
-            tries = self.case(task, alone)["tries"]
+            tries = self.case(task_name, alone)["tries"]
             if (point := search.chosen(tries)) is not None:
-                own = search.latest(tries)[point].values()
-                least = [min(tried["curve"][1], default=math.inf) for tried in own]
+                latest = search.latest(tries)[point].values()
+                least = [min(tried["curve"][1], default=math.inf) for tried in latest]
                 losses.append(statistics.median(least))
         return "loss", min(losses, default=None)
 
-    def start(self, task, name, flags, seed):
+    def start(self, task_name, name, flags, seed):
         """Returns the one_run.Start of a row with these words."""
-        own, row = self.flags.tasks[task], row_of(name)
+        task, row = self.flags.tasks[task_name], row_of(name)
         folder, *more = shlex.split(row.example)
-        call, calls = calls_of(own, folder, more)
+        call, calls = calls_of(task, folder, more)
         more += [*call, *flags.split()]
-        if own.batch and "--batch-size" not in row.example:
-            more += ["--batch-size", str(own.batch)]
-        changes = [*own.changes, *row.changes]
-        if folder == ONE and own.link:
+        if task.batch and "--batch-size" not in row.example:
+            more += ["--batch-size", str(task.batch)]
+        changes = [*task.changes, *row.changes]
+        if folder == ONE and task.link:
             hosts = None
         else:
-            hosts = self.hosts if own.link else None
+            hosts = self.hosts if task.link else None
         return one_run.Start(
             script=examples.main_script(folder),
-            jobs=jobs(own, name),
+            jobs=jobs(task, name),
             flags=more,
             changes=changes,
-            problem=own.problem,
-            law=own.law,
-            mean=own.mean,
+            problem=task.problem,
+            law=task.law,
+            mean=task.mean,
             calls=calls,
             waits=kind(folder) in WAITING,
             seed=seed,
             hosts=hosts,
-            link=own.link,
+            link=task.link,
         )
 
-    def interval(self, task, name, flags):
+    def interval(self, task_name, name, flags):
         """Returns the updates between two tests, by the rate of a try, or a guess."""
-        own = self.flags.tasks[task]
-        if own.seconds is None:
-            return max(1, self.updates(task, name) // one_run.TESTS)
+        task = self.flags.tasks[task_name]
+        if task.seconds is None:
+            return max(1, self.updates(task_name, name) // one_run.TESTS)
         T = local_steps(name, flags)
-        for tried in reversed(self.case(task, name)["tries"]):
+        for tried in reversed(self.case(task_name, name)["tries"]):
             if tried.get("updates_per_second"):
                 rate = tried["updates_per_second"] * local_steps(name, tried["words"]) / T
                 break
         else:
-            n, mean = workers_of(own, name), own.mean + (0.05 if own.problem else 0.002)
+            n, mean = workers_of(task, name), task.mean + (0.05 if task.problem else 0.002)
             synchronous = kind(folder_of(name)) in TOGETHER
             rate = (1 / mean / 1.5 if synchronous else n / mean) / T
-            if own.link and n > 1:
-                rate = 2 * own.link / T
-        return max(1, round(rate * own.seconds / one_run.TESTS))
+            if task.link and n > 1:
+                rate = 2 * task.link / T
+        return max(1, round(rate * task.seconds / one_run.TESTS))
 
-    def updates(self, task, name):
+    def updates(self, task_name, name):
         """Returns the updates of a run that the seconds do not end."""
-        own = self.flags.tasks[task]
-        n = workers_of(own, name)
+        task = self.flags.tasks[task_name]
+        n = workers_of(task, name)
         per_step = n if kind(folder_of(name)) in TOGETHER else 1
-        return max(1, own.local * n // per_step // local_steps(name, ""))
+        return max(1, task.local * n // per_step // local_steps(name, ""))
 
-    def run(self, task, name, flags, seed, tuning, limit=None, curve=None):
+    def run(self, task_name, name, flags, seed, tuning, limit=None, curve=None):
         """Trains once, and again while others use the machine; returns the numbers."""
-        own = self.flags.tasks[task]
+        task = self.flags.tasks[task_name]
         end = one_run.End(
-            seconds=own.seconds,
-            target=self.target(task, name, tuning),
+            seconds=task.seconds,
+            target=self.target(task_name, name, tuning),
             tuning=tuning,
             limit=limit,
             curve=curve,
         )
-        steps = one_run.FOREVER if own.seconds else self.updates(task, name)
-        interval = self.interval(task, name, flags)
-        if own.link:
-            self.hosts_module.limit(len(self.hosts), own.link)
+        steps = one_run.FOREVER if task.seconds else self.updates(task_name, name)
+        interval = self.interval(task_name, name, flags)
+        if task.link:
+            self.hosts_module.limit(len(self.hosts), task.link)
         for _ in range(1 if self.flags.anyway else TRIES):
-            start = self.start(task, name, flags, seed)
-            result = one_run.run(start, end, steps, interval, self.dataset(task, tuning), tuning)
+            start = self.start(task_name, name, flags, seed)
+            result = one_run.run(
+                start, end, steps, interval, self.dataset(task_name, tuning), tuning
+            )
             if result.get("others", 0) < (MOST_TUNING if tuning else idle.MOST):
                 break
         return result
 
-    def measure(self, task, name):
+    def measure(self, task_name, name):
         """Measures what is missing of a row of a task."""
         row, began = row_of(name), time.monotonic()
-        own = self.flags.tasks[task]
+        task = self.flags.tasks[task_name]
         if row.follows:
-            base = self.case(task, row.follows)
+            base = self.case(task_name, row.follows)
             if len(base["runs"]) < self.flags.seeds or "chosen" not in base:
                 return
             setting = row.setting(base)
         else:
-            setting = self.tune(task, name, knobs_of(name, own, self.before(task, name)))
+            setting = self.tune(task_name, name, knobs_of(name, task, self.before(task_name, name)))
         if setting is None:
             return
-        case = self.cases.setdefault(f"{task}: {name}", {"tries": [], "runs": []})
-        case["chosen"], case["seconds"] = setting, own.seconds
+        case = self.cases.setdefault(f"{task_name}: {name}", {"tries": [], "runs": []})
+        case["chosen"], case["seconds"] = setting, task.seconds
         while len(case["runs"]) < self.flags.seeds:
             seed = row.first + len(case["runs"])
-            run = self.run(task, name, setting, seed, False)
+            run = self.run(task_name, name, setting, seed, False)
             case["measured"] = drivers.setting(f"TensorFlow {run.get('tensorflow', 'unknown')}")
             case.setdefault(
                 "digest", examples.example_digest(examples.main_script(folder_of(name)))
             )
-            self.keep(task, name, "runs", run)
-            say(f"{task}: {name}: {setting}, seed {seed}: {result_in_words(run)}")
-        say(f"{task}: {name}: done, {(time.monotonic() - began) / 60:.1f} minutes of this sitting")
+            self.keep(task_name, name, "runs", run)
+            say(f"{task_name}: {name}: {setting}, seed {seed}: {result_in_words(run)}")
+        minutes_taken = (time.monotonic() - began) / 60
+        say(f"{task_name}: {name}: done, {minutes_taken:.1f} minutes of this sitting")
 
-    def before(self, task, name):
+    def before(self, task_name, name):
         """Returns {flag: step} where a search begins: at the best of the same row under EQUAL."""
         case = self.case(EQUAL, name)
-        if task == EQUAL or not task.startswith("8 workers") or "point" not in case:
+        if task_name == EQUAL or not task_name.startswith("8 workers") or "point" not in case:
             return None
         return case["point"]
 
-    def tune(self, task, name, knobs):
+    def tune(self, task_name, name, knobs):
         """Tries settings until the search ends; returns the words of the best, None without one."""
-        case = self.case(task, name)
+        case = self.case(task_name, name)
         if not knobs:
             return ""
-        while following := search.next_try(case["tries"], knobs, sums(name)):
+        while following := search.next_try(case["tries"], knobs, pushes_sum(name)):
             point, seed, stage, limit, curve = following
-            own = self.flags.tasks[task]
-            setting = words(name, own, knobs, point)
-            run = self.run(task, name, setting, seed, True, limit, curve)
+            task = self.flags.tasks[task_name]
+            setting = flags_of_point(name, task, knobs, point)
+            run = self.run(task_name, name, setting, seed, True, limit, curve)
             tried = one_run.tried(run, seed, stage, point, None)
-            self.keep(task, name, "tries", {**tried, "words": setting})
-            case = self.case(task, name)
+            self.keep(task_name, name, "tries", {**tried, "words": setting})
+            case = self.case(task_name, name)
             say(
-                f"{task}: {name}: try {len(case['tries'])}, {setting}, seed {seed}: "
+                f"{task_name}: {name}: try {len(case['tries'])}, {setting}, seed {seed}: "
                 f"{result_in_words(run)}"
             )
         best = search.chosen(case["tries"])
         if best is None:
             return None
-        self.cases[f"{task}: {name}"]["point"] = {
+        self.cases[f"{task_name}: {name}"]["point"] = {
             knob.flag: step for knob, step in zip(knobs, best)
         }
-        return words(name, self.flags.tasks[task], knobs, best)
+        return flags_of_point(name, self.flags.tasks[task_name], knobs, best)
 
 
 def local_steps(name, flags):
     """Returns T of a row with these flags."""
     text = f"{row_of(name).example} {flags}"
-    if match := re.search(r"--local-steps[ =](\d+)", text):
-        return int(match[1])
+    if value := value_of("local-steps", text.split()):
+        return int(value)
     default = re.search(r'\("local-steps", (\d+),', text_of(folder_of(name)))
     return int(default[1]) if default else 1
 
@@ -700,32 +710,38 @@ def minutes(measurement, plan, more=START_SECONDS):
     known = [tried["took"] - tried["at"] for tried in tries if tried.get("took")]
     more = statistics.median(known) if known else more
     (first, each_knob), likely, most = USUAL_TRIES, 0, 0
-    for task, name in plan:
-        own, case = measurement.flags.tasks[task], measurement.case(task, name)
+    for task_name, name in plan:
+        task, case = measurement.flags.tasks[task_name], measurement.case(task_name, name)
         runs = max(0, measurement.flags.seeds - len(case["runs"]))
-        knobs = knobs_of(name, own)
-        if "chosen" in case or not knobs or not search.next_try(case["tries"], knobs, sums(name)):
+        knobs = knobs_of(name, task)
+        if (
+            "chosen" in case
+            or not knobs
+            or not search.next_try(case["tries"], knobs, pushes_sum(name))
+        ):
             left = 0
             usual = 0
         else:
             left = search.MOST - len(case["tries"])
             usual = min(left, max(0, first + each_knob * len(knobs) - len(case["tries"])))
-        run_seconds = (own.seconds or LOCAL_SECONDS) + more
+        run_seconds = (task.seconds or LOCAL_SECONDS) + more
         likely, most = likely + (usual + runs) * run_seconds, most + (left + runs) * run_seconds
     return math.ceil(likely / 60), math.ceil(most / 60)
 
 
-def pilot(measurement, task):
+def pilot(measurement, task_name):
     """Trains a problem of one's own once, in one process, and says how it went.
 
     Returns how long a run takes to start and to end. A problem that does not train ends this
     process with its error.
     """
-    if measurement.case(task, ONE)["tries"]:
+    if measurement.case(task_name, ONE)["tries"]:
         return START_SECONDS
-    run = measurement.run(task, ONE, "", 0, True)
+    run = measurement.run(task_name, ONE, "", 0, True)
     if "failed" in run or not run.get("evaluations"):
-        sys.exit(f"compare: one process cannot train {task}: {run.get('failed', run['ended'])}")
+        sys.exit(
+            f"compare: one process cannot train {task_name}: {run.get('failed', run['ended'])}"
+        )
     say(
         f"pilot: one process makes {run['updates_per_second']:.0f} updates a second; "
         f"test loss {run['test_loss']:.4g} after {run['seconds']:.0f} s; "
@@ -737,25 +753,28 @@ def pilot(measurement, task):
 def searched(tasks):
     """Returns report.results_of's function: how the search of a row has ended."""
 
-    def how(task, name, case):
-        knobs = knobs_of(name, tasks[task]) if task in tasks else []
+    def how(task_name, name, case):
+        knobs = knobs_of(name, tasks[task_name]) if task_name in tasks else []
         if not knobs:
             return True, False
-        ended = search.next_try(case["tries"], knobs, sums(name)) is None
-        return ended, search.at_the_edge(case["tries"], knobs, sums(name))
+        ended = search.next_try(case["tries"], knobs, pushes_sum(name)) is None
+        return ended, search.at_the_edge(case["tries"], knobs, pushes_sum(name))
 
     return how
 
 
 def in_order(names, tasks):
     """Returns names "task: row" in the order of the tasks and of their rows; others behind."""
-    due = [f"{task}: {row}" for task, own in tasks.items() for row in own.rows]
+    due = [f"{task_name}: {row}" for task_name, task in tasks.items() for row in task.rows]
     return sorted(names, key=lambda name: due.index(name) if name in due else len(due))
 
 
 def rows_due(tasks):
     """Returns {task: the rows that a whole measurement has}."""
-    return {task: [row for row in own.rows if takes_part(row, own)] for task, own in tasks.items()}
+    return {
+        task_name: [row for row in task.rows if takes_part(row, task)]
+        for task_name, task in tasks.items()
+    }
 
 
 def results_of(cases, flags):
@@ -772,8 +791,8 @@ def results_of(cases, flags):
 
 def rules(tasks):
     """Returns the numbers by which all is measured, in a few words; the page may repeat them."""
-    lengths = dict.fromkeys(f"{own.seconds:g} s" for own in tasks.values() if own.seconds)
-    means = {own.mean for own in tasks.values()} - {0}
+    lengths = dict.fromkeys(f"{task.seconds:g} s" for task in tasks.values() if task.seconds)
+    means = {task.mean for task in tasks.values()} - {0}
     late = "".join(f"; a law adds {1000 * mean:g} ms" for mean in means)
     return (
         f"Steps of {2 ** (search.LARGE / 2):.1f}, then {2**0.5:.1f}; p < {verdict.LEVEL}; "

@@ -705,10 +705,10 @@ def test_the_settings():
     assert module.jobs(module.TASKS["GPT"], module.ADAMW) == {"worker": 1, "ps": 1}
     assert module.workers_of(module.TASKS["digits"], "Further-Algorithms/D-PSGD") == 4
     knobs = module.knobs_of("AEASGD", task)
-    arguments = module.words("AEASGD", task, knobs, (0, 1, 4)).split()
+    arguments = module.flags_of_point("AEASGD", task, knobs, (0, 1, 4)).split()
     assert arguments == "--learning-rate 0.1 --local-steps 3 --rho 1.125".split()
     name = "Synchronous-SGD-different-learning-rates"
-    arguments = module.words(name, task, module.knobs_of(name, task), (2,))
+    arguments = module.flags_of_point(name, task, module.knobs_of(name, task), (2,))
     assert arguments == "--learning-rates 0.2,0.1"
     parts = [module.takes_part(folder, task) for folder in (ONE, "Distributed-Setup", "SAGN")]
     assert parts == [True, False, True]
@@ -719,7 +719,7 @@ def test_the_controls(tmp_path):
     """DynSGD's mean rate; the same step in the long run without momentum; updates in a call.
 
     Catches: a control that is its own base row, a rate at the mean staleness instead of the
-    mean rate, and a tenth of the step.
+    mean rate, a tenth of the step, and a row's own number of updates that 10 replaces.
     """
     module = load("Compare")
     runs = [{"histogram": [1, 1], "test_loss": 1}, {"histogram": [0, 0, 0, 2], "test_loss": 1}]
@@ -739,6 +739,10 @@ def test_the_controls(tmp_path):
     for name, calls in (("HogWild", 1), (strategy, 10), (strategy + ", one a closure", 1)):
         start = module.Measurement(tmp_path, own).start(EQUAL, name, "", 0)
         assert [start.calls, int(start.flags[-3])] == [calls, calls]
+    for own_flag in ("--updates-per-call 2", "--updates-per-call=2"):  # digits: without it 10
+        start = module.Measurement(tmp_path, own).start("digits", f"HogWild {own_flag}", "", 0)
+        assert [start.calls, int(start.flags[-3])] == [2, 2], own_flag
+    assert [module.local_steps("ADAG --local-steps" + end, "") for end in (" 3", "=3")] == [3, 3]
 
 
 def test_the_rows_of_compare(tmp_path):
