@@ -52,8 +52,8 @@ def test_what_a_run_directory_gets(tmp_path):
     """The file as it was, the modules that it needs, and a script of which one region differs."""
     text = GOOD.format(module="near")
     path = problem(tmp_path / "own", text, near="import far\nSHIFT = far.X", far="X = 1", other="")
-    script, found = problems.make_copy(path, [str(HOGWILD), "--steps", "20"])
-    assert script == "hogwild.py"
+    script, found, original = problems.make_copy(path, [str(HOGWILD), "--steps", "20"])
+    assert (script, original) == ("hogwild.py", str(HOGWILD))
     assert found["own_problem.py"] == text
     assert found.keys() - {"hogwild.py", "own_problem.py", "adapted_problem.py"} == {
         "near.py",
@@ -106,20 +106,24 @@ def test_a_module_that_is_needed_by_two_comes_once(tmp_path):
 
 
 def test_the_words_of_bash(tmp_path):
-    """Catches a word that bash changes, a script of another name, and a file that is cut."""
-    command = ["python", str(HOGWILD), "--steps", "a b"]
+    """Catches a word that bash changes, a script of another name, and a file that is cut; an
+    argument with the script's name, or with its path, that is taken for the script."""
+    arguments = ["--like", "other/hogwild.py", str(HOGWILD)]
+    command = ["python", str(HOGWILD), "--steps", "a b", *arguments]
     assert problems.in_bash(None, command) == (shlex.join(command), "")
     assert problems.write_copy(tmp_path, None, command) == command
-    copy = problems.ProblemCopy("hogwild.py", {"hogwild.py": "x = '$HOME'\n", "a.py": "y\n\n"})
+    texts = {"hogwild.py": "x = '$HOME'\n", "a.py": "y\n\n"}
+    copy = problems.ProblemCopy("hogwild.py", texts, str(HOGWILD))
     words, files = problems.in_bash(copy, command)
-    assert words == "python \"$OUTPUT_DIR\"/hogwild.py --steps 'a b'"
+    due = "python \"$OUTPUT_DIR\"/hogwild.py --steps 'a b' "
+    assert words == due + shlex.join(arguments)
     env = {"OUTPUT_DIR": str(tmp_path)}
     subprocess.run(["bash", "-c", files], env=env, check=True, timeout=30)
     for name, text in copy.texts.items():
         assert (tmp_path / name).read_text() == text
     (tmp_path / "put").mkdir()
     found = problems.write_copy(tmp_path / "put", copy, command)
-    assert found == ["python", f"{tmp_path}/put/hogwild.py", "--steps", "a b"]
+    assert found == ["python", f"{tmp_path}/put/hogwild.py", "--steps", "a b", *arguments]
     for name, text in copy.texts.items():
         assert (tmp_path / "put" / name).read_text() == text
 

@@ -28,10 +28,15 @@ class ProblemCopy(NamedTuple):
 
     script: str  # the name of the copy
     texts: dict[str, str]  # {name: text} of each file, the copy's, too
+    original: str  # the path of the script, as the command has it
 
-    def is_script(self, word):
-        """Returns whether this word of a command is the script."""
-        return pathlib.Path(word).name == self.script
+    def replaced(self, words, copy):
+        """Returns the words of a command, in which `copy` stands in place of the script.
+
+        A further word with the script's name, or even its path, is an argument: it stays.
+        """
+        place = words.index(self.original)
+        return [*words[:place], copy, *words[place + 1 :]]
 
 
 def read(path):
@@ -101,7 +106,8 @@ def make_copy(problem, command):
     if not problem:
         return None
     problem = pathlib.Path(problem).resolve()
-    script = pathlib.Path(next((word for word in command if word.endswith(".py")), command[0]))
+    original = next((word for word in command if word.endswith(".py")), command[0])
+    script = pathlib.Path(original)
     if not problem.is_file():
         raise ValueError(f"there is no problem {problem}")
     text, tree = read(problem)
@@ -121,7 +127,7 @@ def make_copy(problem, command):
     texts = {script.name: copy, OWN: text}
     texts[ADAPTED] = adapted.replace("FILE = __file__", f"FILE = {str(problem)!r}")
     modules(problem, tree, texts)
-    return ProblemCopy(script.name, texts)
+    return ProblemCopy(script.name, texts, original)
 
 
 def refuse_another_problem(directory, script, copy):
@@ -155,7 +161,7 @@ def write_copy(directory, copy, command):
         return list(command)
     for name, text in copy.texts.items():
         (directory / name).write_text(text, encoding="utf-8")
-    return [str(directory / copy.script) if copy.is_script(word) else word for word in command]
+    return copy.replaced(list(command), str(directory / copy.script))
 
 
 def plug(problem, command, directory):
@@ -173,8 +179,8 @@ def in_bash(copy, command):
     if copy is None:
         return shlex.join(command), ""
     words = [
-        f'"$OUTPUT_DIR"/{copy.script}' if copy.is_script(word) else shlex.quote(word)
-        for word in command
+        f'"$OUTPUT_DIR"/{copy.script}' if word is None else shlex.quote(word)
+        for word in copy.replaced(list(command), None)
     ]
     files = []
     for name, text in copy.texts.items():
