@@ -189,6 +189,33 @@ def test_a_run_that_is_not_meant(name, words, capsys):
     assert capsys.readouterr().err == f"tfrun: {words}\n"
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *(
+            {name: "removed"}
+            for name in ("task", "log", "process", "state", "gpus", "memory_limit")
+        ),
+        {"gpus": 0},
+        {"memory_limit": "1 GiB"},
+        {"process": {"pid": 7}},
+    ],
+    ids=lambda changes: "-".join(f"{name} {value}" for name, value in changes.items()),
+)
+def test_a_record_without_what_commands_read(changes, capsys):
+    """Somebody has changed a task of it. Catches a traceback of monitor, status and kill."""
+    assert record("a", tasks=[task("a")])["state"] == "done"
+    assert monitor.command(["a", "--once"]) == 0
+    whole = task("a") | {name: value for name, value in changes.items() if value != "removed"}
+    kept = {name: value for name, value in whole.items() if changes.get(name) != "removed"}
+    assert record("a", tasks=[kept]) is None
+    with pytest.raises(SystemExit, match="2"):
+        monitor.command(["a", "--once"])
+    assert capsys.readouterr().err.endswith("cannot be read; tfrun kill removes it\n")
+    assert status.command([]) == 0 and "unreadable" in capsys.readouterr().out
+    assert kill.command(["a"]) == 0 and registry.read_all() == []
+
+
 def test_a_record_that_has_gone():
     """Catches a monitor that goes on for ever, and the state of before."""
     seen = record("a", "running")
@@ -305,8 +332,8 @@ def test_what_monitor_computes(monkeypatch):
     listed = ["0, 40, 1000", "1, 80, 3000", "2, 10, 10", "3, [N/A], [N/A]"]
     monkeypatch.setattr(cluster, "nvidia_smi", lambda *_, **__: listed)
     tasks = [
-        task("r", "ps 0", process={"pid": 7}),
-        task("r", "worker 1", process={"pid": 8}, gpus="0,1", memory_limit=1 << 30),
+        task("r", "ps 0", process={"pid": 7, "start": "1 x"}),
+        task("r", "worker 1", process={"pid": 8, "start": "1 x"}, gpus="0,1", memory_limit=1 << 30),
         task("r", "worker 10", gpus="2", state="failed", exit_code=1, restarts=2),
         task("r", "worker 2", gpus=None, state="waiting"),
     ]
@@ -1483,7 +1510,11 @@ def test_what_kill_says(capsys, monkeypatch):
     record("a", "done")
     assert kill.command(["a"]) == 1
     assert capsys.readouterr().err == "tfrun: a has ended already: done\n"
-    record("a", "lost", tasks=[task("a", process={"pid": 7}), task("a", "ps 0", state="done")])
+    record(
+        "a",
+        "lost",
+        tasks=[task("a", process={"pid": 7, "start": "1 x"}), task("a", "ps 0", state="done")],
+    )
     monkeypatch.setattr(registry, "live_processes", lambda _: [])
     assert kill.command(["a"]) == 0
     assert capsys.readouterr().out == "a is stopped; its tfrun had died\n"

@@ -19,6 +19,7 @@ from tfrun.runs import run_directory, times
 
 FACTS = ("run", "state", "example", "directory", "started", "ended", "exit_code")
 NAMES = {*FACTS, "tfrun", "tasks"}  # what a record has
+TASK_NAMES = {"task", "log", "process", "state", "gpus", "memory_limit"}  # what each task has
 
 
 def folder():
@@ -109,14 +110,27 @@ def read(path):
 
 def is_whole(record):
     """Returns whether a record has what commands need of it: somebody may have changed the file."""
-    names = isinstance(record["run"], str) and isinstance(record["directory"], str)
-    if not names or not isinstance(record["started"], (int, float)):
-        return False
-    tasks, tfrun, needed = record["tasks"], record["tfrun"], {"task", "log", "process"}
-    has_tasks = isinstance(tasks, list) and all(
-        isinstance(task, dict) and needed <= task.keys() for task in tasks
+    return (
+        all(isinstance(record[name], str) for name in ("run", "directory", "state"))
+        and isinstance(record["started"], (int, float))
+        and isinstance(record["ended"], (int, float, type(None)))
+        and isinstance(record["tfrun"], (dict, type(None)))
+        and isinstance(record["tasks"], list)
+        and all(is_whole_task(task) for task in record["tasks"])
     )
-    return has_tasks and (tfrun is None or isinstance(tfrun, dict))
+
+
+def is_whole_task(task):
+    """Returns whether one of a record's tasks has what commands need of it."""
+    if not isinstance(task, dict) or not TASK_NAMES <= task.keys():
+        return False
+    process = task["process"]
+    return (
+        all(isinstance(task[name], str) for name in ("task", "log", "state"))
+        and isinstance(task["gpus"], (str, type(None)))
+        and isinstance(task["memory_limit"], (int, float, type(None)))
+        and (process is None or isinstance(process, dict) and {"pid", "start"} <= process.keys())
+    )
 
 
 def is_ours(path, record):
