@@ -20,15 +20,15 @@ def console() -> Console:
 
 def parser(command: str, description: str, run="required", json_too=True) -> Parser:
     """Returns the parser of a command. run: whether a RUN is "required", "optional", or None."""
-    made = Parser(prog=f"tfrun {command}", description=description)
+    new_parser = Parser(prog=f"tfrun {command}", description=description)
     if run:
         optional, text = run == "optional", "its name, a part of that, or its directory"
         if optional:
             text += "; by default the newest that runs"
-        made.add_argument("run", metavar="RUN", nargs="?" if optional else None, help=text)
+        new_parser.add_argument("run", metavar="RUN", nargs="?" if optional else None, help=text)
     if json_too:
-        made.add_argument("--json", action="store_true", help="as JSON, for programs")
-    return made
+        new_parser.add_argument("--json", action="store_true", help="as JSON, for programs")
+    return new_parser
 
 
 def find(name: str | None, unreadable_too=False, moved_too=False) -> dict:
@@ -44,9 +44,9 @@ def find(name: str | None, unreadable_too=False, moved_too=False) -> dict:
     if name is None and not records:
         sys.exit(fail("there is no run yet"))
     matching = (
-        [each for each in records if name in (None, each["run"])]
-        or [each for each in records if name and each["directory"] == os.path.realpath(name)]
-        or [each for each in records if name in each["run"]]
+        [record for record in records if name in (None, record["run"])]
+        or [record for record in records if name and record["directory"] == os.path.realpath(name)]
+        or [record for record in records if name in record["run"]]
     )
     matching = [record for record in matching if record["state"] == "running"] or matching
     if not matching and moved_too and name and (record := registry.record_of_moved(name)):

@@ -52,17 +52,17 @@ def timeline(axes, activities, begin, end):
     top = len(colours)
     places = {task: top - 1 - lane for lane, task in enumerate(colours)}
     unit, name = (1000, "milliseconds") if end - begin < 2 else (1, "seconds")
-    stale, made = any(push.facts.get("staleness") for push in pushes), moments(pushes)
-    if stale and len(pushes) >= 2 * len(made):
-        made = {}  # each worker has a w of its own, so several updates have the same number
+    stale, update_times = any(push.facts.get("staleness") for push in pushes), moments(pushes)
+    if stale and len(pushes) >= 2 * len(update_times):
+        update_times = {}  # each worker has a w of its own, so several updates have the same number
     near = {"textcoords": "offset points"}
     for activity in seen:
         lane, colour = places[activity.task], colours[activity.task]
         at, until = unit * (activity.begin - begin), unit * (activity.end - begin)
         height = 0.12 if activity.name == "pull" else 0.5
         axes.barh(lane, until - at, height, at, **look(activity.name, colour))
-        if activity.name == "push" and made:
-            update = unit * (made[activity.facts["global_step"]] - begin)
+        if activity.name == "push" and update_times:
+            update = unit * (update_times[activity.facts["global_step"]] - begin)
             axes.plot([until, update], [lane, top], color=colour, linewidth=1)
             axes.plot(update, top, "v", color=colour, markersize=6)
         late = activity.facts.get("staleness") if activity.name == "push" else None
@@ -71,13 +71,13 @@ def timeline(axes, activities, begin, end):
             text.set_path_effects([withStroke(linewidth=3, foreground="white")])  # on a dark bar
     width = 72 * axes.figure.get_size_inches()[0] - 8 * SIZE  # in points, beside the tasks' names
     digit, free = 0.65 * SIZE / width * (end - begin), begin
-    for number, at in made.items():
+    for number, at in update_times.items():
         half = digit * len(f"{number:.0f}") / 2
         if free <= at - half and at + half <= end:
             axes.annotate(f"{number:.0f}", (unit * (at - begin), top), (0, 6), ha="center", **near)
             free = at + half + digit
-    axes.axhline(top, color="#333333", linewidth=1 if made else 0)
-    names = [*reversed(colours), "updates of w"] if made else [*reversed(colours)]
+    axes.axhline(top, color="#333333", linewidth=1 if update_times else 0)
+    names = [*reversed(colours), "updates of w"] if update_times else [*reversed(colours)]
     axes.set_yticks(range(len(names)), names)
     axes.set(xlabel=name, xlim=(0, unit * (end - begin)), ylim=(-0.5, top + 0.8))
     return seen

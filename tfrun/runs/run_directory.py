@@ -69,7 +69,7 @@ class RunDirectory:
     """OUTPUT_DIR, or a new folder; `path` is where. Raises OSError, also where a run goes on."""
 
     def __init__(self, example):
-        self.made, self.path, parent = [], given(), base(example)
+        self.new_folders, self.path, parent = [], given(), base(example)
         refuse_patterns(self.path or parent)
         if self.path:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -81,7 +81,7 @@ class RunDirectory:
                     self.path = parent / name
                     self.path.mkdir()
                     break
-            self.made = [self.path, *new]
+            self.new_folders = [self.path, *new]
         self.lock = open(self.path / ".tfrun", "w")  # tfrun keeps it, no task inherits it
         if not try_lock(self.lock):
             raise OSError(OCCUPIED.format(self.path))
@@ -89,11 +89,11 @@ class RunDirectory:
     def discard(self):
         """Removes the folder, but not one that was given; returns whether it did."""
         (self.path / ".tfrun").unlink(missing_ok=True)
-        if not self.made:
+        if not self.new_folders:
             return False
         shutil.rmtree(self.path, ignore_errors=True)
         with contextlib.suppress(OSError):  # another run is there
-            for folder in self.made[1:]:
+            for folder in self.new_folders[1:]:
                 folder.rmdir()
         return True
 

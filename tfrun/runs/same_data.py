@@ -27,7 +27,7 @@ class DataLines:
     def __init__(self, *directories, is_live=False):
         self.directories, self.is_live = directories, is_live
         self.read: dict[pathlib.Path, int] = {}  # {metrics: how many bytes of them}
-        self.said: dict[str, list[dict]] = {}  # {task: its data at each start}
+        self.reported: dict[str, list[dict]] = {}  # {task: its data at each start}
         if is_live:
             self.read = {path: os.path.getsize(path) for _, path in self.files()}
 
@@ -46,7 +46,7 @@ class DataLines:
                 self.read[path] = self.read.get(path, 0) + len(whole)
                 for line in re.findall(MARK, whole):
                     with contextlib.suppress(ValueError):  # a kill has cut it short
-                        self.said.setdefault(task, []).append(json.loads(line))
+                        self.reported.setdefault(task, []).append(json.loads(line))
 
     def difference(self) -> str | None:
         """Returns which task has other data than the chief, and how, a sentence; None if none has.
@@ -55,9 +55,9 @@ class DataLines:
         chief: it need not have taken part in the last one.
         """
         self.update()
-        chief = "chief-0" if "chief-0" in self.said else "worker-0"
-        starts = self.said.get(chief, [])[-1 if self.is_live else 0 :]
-        for task, data in self.said.items():
+        chief = "chief-0" if "chief-0" in self.reported else "worker-0"
+        starts = self.reported.get(chief, [])[-1 if self.is_live else 0 :]
+        for task, data in self.reported.items():
             if starts and task != chief:
                 differences = [difference(data[-1], of_chief) for of_chief in starts]
                 if all(differences):

@@ -98,19 +98,19 @@ def synchronous(times, needed=None, late="dropped"):
     if needed > n or late not in ("dropped", "cancelled", "kept"):
         raise ValueError(f"{needed} of {n} gradients, late ones {late}: that is no scheme")
     free, used, now, rows = np.zeros(n), np.ones(n, bool), 0.0, []
-    pull, end, version, made = np.zeros(n), np.zeros(n), np.zeros(n, int), np.zeros(n, int)
+    pull, end, version, completed = np.zeros(n), np.zeros(n), np.zeros(n, int), np.zeros(n, int)
     for step in range(steps):
         begins = used if late == "kept" else np.ones(n, bool)
         pull = np.where(begins, np.maximum(free, now), pull)
         # The i-th mini-batch of a worker takes the same time in all schemes.
-        end = np.where(begins, pull + times[made, own], end)
+        end = np.where(begins, pull + times[completed, own], end)
         version = np.where(begins, step, version)
         order = np.argsort(end, kind="stable")
         now = end[order[needed - 1]]
         used = np.zeros(n, bool)
         used[order[:needed]] = True
         begun = pull < now  # a worker that is busy with an older gradient has not begun
-        made += begins & begun if late != "kept" else used
+        completed += begins & begun if late != "kept" else used
         if late == "dropped":
             free = np.where(begun, end, free)
         shown = order[begun[order]] if late == "dropped" else order[:needed]
@@ -136,7 +136,7 @@ def queued(times, pull=0.0, push=0.0, servers=1, law="constant", seed=0, pause=0
     random = laws.stream(seed, 0, purpose=1)
     draws: list[float] = []
     receiving, sending = [0.0] * servers, [0.0] * servers  # seconds at which each is free
-    compute, made = times.T.tolist(), [0] * n
+    compute, completed = times.T.tolist(), [0] * n
     pulled, pushed = ([[np.inf] * updates for _ in range(n)] for _ in range(2))
     events = [(0.0, k, False) for k in range(n)]
     while True:
@@ -149,15 +149,15 @@ def queued(times, pull=0.0, push=0.0, servers=1, law="constant", seed=0, pause=0
                 free[p] = max(free[p], now) + seconds * draws.pop()
                 end = max(end, free[p])
         if pushing:
-            pushed[k][made[k]] = end
-            made[k] += 1
-            if made[k] == updates:
+            pushed[k][completed[k]] = end
+            completed[k] += 1
+            if completed[k] == updates:
                 break
         if pushing and pull + pause:
             heapq.heapreplace(events, (end + pause, k, False))
         else:
-            pulled[k][made[k]] = end
-            heapq.heapreplace(events, (end + compute[k][made[k]], k, True))
+            pulled[k][completed[k]] = end
+            heapq.heapreplace(events, (end + compute[k][completed[k]], k, True))
     after = np.full((updates, n), pull + pause > 0)
     return in_order(np.array(pulled).T, np.array(pushed).T, after)
 
@@ -180,20 +180,20 @@ def gossip(times, exchange=0.0, ring=False, seed=0):
     partner, own = np.stack(drawn, axis=1), np.arange(n)
     partner = (own + 2 * partner - 1) % n if ring else partner + (partner >= own)
     compute, partner = times.T.tolist(), partner.T.tolist()
-    busy, began, late, made = [0.0] * n, [0.0] * n, [0] * n, [0] * n
+    busy, began, late, completed = [0.0] * n, [0.0] * n, [0] * n, [0] * n
     events, pairs = [(compute[k][0], k) for k in range(n)], []
     heapq.heapify(events)
     while True:
         now, k = events[0]
-        j = partner[k][made[k]]
+        j = partner[k][completed[k]]
         busy[k] = busy[j] = end = max(now, busy[k], busy[j]) + exchange
         pairs.append((k, j, began[k], end, late[k]))
         began[k], late[k] = end, 0
         late[j] += 1
-        made[k] += 1
-        if made[k] == updates:
+        completed[k] += 1
+        if completed[k] == updates:
             break
-        heapq.heapreplace(events, (end + compute[k][made[k]], k))
+        heapq.heapreplace(events, (end + compute[k][completed[k]], k))
     worker, other, pull, push, late = np.array(pairs).T
     return Pairs(worker.astype(int), other.astype(int), pull, push, late.astype(int))
 
