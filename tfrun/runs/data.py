@@ -8,6 +8,8 @@ import contextlib
 import dataclasses
 import itertools
 import pathlib
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +28,7 @@ class TaskMetrics:
     spans: list[tuple[float, float]]  # of each start its first and last time; inf, -inf: no row
 
     @classmethod
-    def read(cls, *paths):
+    def read(cls, *paths: pathlib.Path) -> "TaskMetrics | None":
         """Returns the TaskMetrics in the files of one task; None where they have no header.
 
         Several files are those of a task that has run on several hosts. A file whose rows are all
@@ -36,31 +38,46 @@ class TaskMetrics:
         header = dict.fromkeys(name for file in files for name in file.columns)
         if "push_time" not in header:
             return None
-        known, tables, spans = set(), [], []
-        for file in files:
-            table = table_of(file, header)
-            if len(files) > 1:
-                rows = [row.tobytes() for row in table]
-                is_new = np.array([row not in known for row in rows], bool)
-                known.update(rows)
-                table = table[is_new]
-            if len(table) or len(files) == 1:
-                spans += file.spans
-            tables.append(table)
-        whole = np.concatenate(tables)
-        whole = whole[np.argsort(whole[:, list(header).index("push_time")], kind="stable")]
-        *columns, is_push, is_test = whole.T
-        pushes = {name: column[is_push == 1] for name, column in zip(header, columns)}
-        tests = {name: column[is_test == 1] for name, column in zip(header, columns)}
+        columns_of_files = [columns_of(file, header) for file in files]
+        is_new = [np.ones(len(file.pushes), bool) for file in files]
+        if len(files) > 1:
+            is_new = new_rows(files, columns_of_files)
+        spans = [
+            span
+            for file, is_new_here in zip(files, is_new)
+            if is_new_here.any() or len(files) == 1
+            for span in file.spans
+        ]
+        columns = {
+            name: np.concatenate([columns[name] for columns in columns_of_files]) for name in header
+        }
+        order = np.argsort(columns["push_time"], kind="stable")
+        order = order[np.concatenate(is_new)[order]]
+        is_push = np.concatenate([np.asarray(file.pushes, bool) for file in files])[order]
+        is_test = np.concatenate([np.asarray(file.tests, bool) for file in files])[order]
+        pushes = {name: column[order[is_push]] for name, column in columns.items()}
+        tests = {name: column[order[is_test]] for name, column in columns.items()}
         return cls(pushes, tests, spans)
 
 
-def table_of(file, header):
-    """Returns the rows of a file as an array, with two more columns: is it a push, is it a test."""
-    rows = len(file.pushes)
-    columns = [file.columns.get(name) or np.full(rows, np.nan) for name in header]
-    columns += [file.pushes, file.tests]
-    return np.column_stack([np.asarray(column, float) for column in columns])
+def columns_of(file: metrics_csv.Metrics, header: Iterable[str]) -> dict[str, np.ndarray]:
+    """Returns all columns of a header, NaN where the file has no such column."""
+    missing = np.full(len(file.pushes), np.nan)
+    return {name: np.asarray(file.columns.get(name, missing), float) for name in header}
+
+
+def new_rows(
+    files: Sequence[metrics_csv.Metrics], columns_of_files: Sequence[dict[str, np.ndarray]]
+) -> list[np.ndarray]:
+    """Returns for each file which of its rows no file before it has: arrays of bool."""
+    known: set[bytes] = set()
+    is_new = []
+    for file, columns in zip(files, columns_of_files):
+        table = np.column_stack([*columns.values(), file.pushes, file.tests])
+        rows = [row.tobytes() for row in table]  # as bytes, because no NaN is equal to another
+        is_new.append(np.array([row not in known for row in rows], bool))
+        known.update(rows)
+    return is_new
 
 
 @dataclasses.dataclass
@@ -73,7 +90,7 @@ class RunData:
     result: dict | None  # the content of result.json in the first directory
 
     @classmethod
-    def read(cls, *directories):
+    def read(cls, *directories: str | pathlib.Path) -> "RunData":
         """Returns the RunData of these directories. Raises OSError."""
         folders = [pathlib.Path(directory) for directory in directories]
         paths: dict[str, dict[pathlib.Path, None]] = collections.defaultdict(dict)
@@ -96,14 +113,14 @@ class RunData:
         """The name of the example; that of the directory where flags.json says none."""
         return self.flags["example"] if self.flags else self.directory.name
 
-    def without_pauses(self):
+    def without_pauses(self) -> "RunData":
         """Returns the run as if it had gone on at once wherever no task ran for a time."""
         spans = [span for metrics in self.tasks.values() for span in metrics.spans]
         spans = sorted(span for span in spans if span[0] <= span[1])
         ends = itertools.accumulate((end for _, end in spans), max)
         pauses = [(end, begin - end) for end, (begin, _) in zip(ends, spans[1:]) if begin > end]
 
-        def moved(columns):
+        def moved(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
             times = {name: columns[name] for name in {"push_time", "pull_time"} & columns.keys()}
             for name, time in times.items():
                 times[name] = time - sum((time > end) * seconds for end, seconds in pauses)
@@ -115,7 +132,7 @@ class RunData:
         }
         return dataclasses.replace(self, tasks=tasks)
 
-    def rows(self, kind, task=None) -> list[dict]:
+    def rows(self, kind: str, task: str | None = None) -> list[dict[str, Any]]:
         """Returns {column: number} and "task" of all "pushes" or "tests", in order of time."""
         tasks = {name: m for name, m in self.tasks.items() if task in (None, name)}
         of_task = {t: metrics_csv.rows_of(getattr(m, kind)) for t, m in tasks.items()}
