@@ -24,7 +24,7 @@ def command(arguments):
     options.add_argument("--output", type=pathlib.Path, metavar="DIR", help="instead of the run's")
     flags = options.parse_args(arguments)
     run = RunData.read(directory_of(flags.run)).without_pauses()
-    times = np.concatenate([m.pushes["push_time"] for m in run.tasks.values()] or [[]])
+    times = np.concatenate([m.pushes["push_time"] for m in run.tasks.values()] or [np.empty(0)])
     start = min(times, default=0)
     trace = activities(run, None if flags.begin is None else start + flags.begin)
     shown = sum(activity.name == "push" for activity in trace)

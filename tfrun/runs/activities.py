@@ -6,12 +6,14 @@ across machines as well as their clocks agree.
 
 import json
 import math
+import pathlib
 import re
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfrun.runs.data import RunData
+from tfrun.runs.data import RunData, TaskMetrics
 from tfrun.runs.metrics_csv import rows_of
 
 MOST = 20_000  # pushes of all tasks at most, of which there are Activities: a long run has millions
@@ -29,7 +31,7 @@ class Activity(NamedTuple):
     facts: dict = {}  # what the metrics say of a push
 
 
-def activities(run: RunData, around=None) -> list[Activity]:
+def activities(run: RunData, around: float | None = None) -> list[Activity]:
     """Returns the Activities of all tasks, in order of task and begin.
 
     Of a run of more than MOST pushes these are the Activities of a part of its time. around: a
@@ -48,7 +50,7 @@ def activities(run: RunData, around=None) -> list[Activity]:
     return sorted(trace, key=lambda activity: (activity.task, activity.begin))
 
 
-def span_around(push_times, around):
+def span_around(push_times: Iterable[np.ndarray], around: float | None) -> tuple[float, float]:
     """Returns the first and the last time of MOST pushes about a moment, or of all if fewer."""
     times = np.sort(np.concatenate([np.empty(0), *push_times]))
     if len(times) <= MOST:
@@ -58,7 +60,9 @@ def span_around(push_times, around):
     return times[first], times[first + MOST - 1]
 
 
-def of_task(task, metrics, span, alone, led=False):
+def of_task(
+    task: str, metrics: TaskMetrics, span: tuple[float, float], alone: bool, led: bool = False
+) -> list[Activity]:
     """Returns the Activities of a task in a span of time.
 
     alone: the task makes all updates, without a ps; led: a chief leads it.
@@ -102,7 +106,7 @@ def of_task(task, metrics, span, alone, led=False):
     return trace + tests
 
 
-def trace_events(trace):
+def trace_events(trace: Sequence[Activity]) -> dict[str, Any]:
     """Returns the Activities in the Trace Event Format: microseconds from the first on.
 
     Each task is a process with a name; so are the updates of w, a moment for each push.
@@ -125,7 +129,7 @@ def trace_events(trace):
     return {"displayTimeUnit": "ms", "otherData": other, "traceEvents": events}
 
 
-def window(trace):
+def window(trace: Sequence[Activity]) -> tuple[float, float] | None:
     """Returns (begin, end) of a short time of the run; None without pushes.
 
     Of two tasks it has about six pushes each, of many at least two, of a slow one at least one. Of
@@ -143,7 +147,9 @@ def window(trace):
     length = max(due * np.median(gaps), 1.2 * max(gaps))
     middle, *centres = np.quantile(np.concatenate(ends), [0.6, *np.linspace(0.4, 0.8, 201)])
 
-    def missing(centre):  # the pushes that a picture of this time lacks, none on its edge
+    def missing(
+        centre: float,
+    ) -> tuple[int, float]:  # the pushes that a picture of this time lacks, none on its edge
         inside = [(abs(times - centre) < 0.48 * length).sum() for times in ends]
         return sum(max(0, max(1, int(due) - 1) - n) for n in inside), abs(centre - middle)
 
@@ -151,7 +157,7 @@ def window(trace):
     return centre - length / 2, centre + length / 2
 
 
-def moments(pushes):
+def moments(pushes: Iterable[Activity]) -> dict[float, float]:
     """Returns {number of an update: the latest time at which it can have been made}, in order.
 
     An answer may arrive later than that of a later update: this one was made before both.
@@ -163,7 +169,7 @@ def moments(pushes):
     return dict(reversed(latest.items()))
 
 
-def stages(directory):
+def stages(directory: pathlib.Path) -> list[tuple[int, int, str, int, float, float]]:
     """Returns [(worker, row, what, number, begin, end)] of the last update with timelines, or [].
 
     row: 1 for backward in a pipeline, and for what the ring does in sharded training.

@@ -10,6 +10,7 @@ import math
 import pathlib
 import shutil
 import tempfile
+from collections.abc import Mapping
 
 import numpy as np
 from tensorboard.compat.proto import event_pb2, summary_pb2
@@ -25,12 +26,14 @@ FOLDER = "tensorboard"  # in the run directory, written at the end of a run
 class Events:
     """Writes the events of a run into a folder, with a folder in it for each task."""
 
-    def __init__(self, folder):
+    def __init__(self, folder: str | pathlib.Path) -> None:
         self.folder = pathlib.Path(folder)
-        self.counts = {}  # {task: how many of its pushes and of its tests were written}
+        self.counts: dict[
+            str, tuple[int, int]
+        ] = {}  # {task: how many of its pushes and of its tests were written}
         self.flags_written = False
 
-    def update(self, run: RunData):
+    def update(self, run: RunData) -> None:
         """Writes what the tasks have left since the last call."""
         if run.flags and not self.flags_written:
             text = text_pb("flags", f"```\n{json.dumps(run.flags, indent=2)}\n```")
@@ -56,13 +59,17 @@ class Events:
                     before = last["push_time"]
             self.counts[task] = len(times), len(tests["push_time"])
 
-    def write_scalars(self, task, row, scalars):
+    def write_scalars(
+        self, task: str, row: Mapping[str, float], scalars: Mapping[str, float]
+    ) -> None:
         """Writes {tag: number} at the time and the step of a row."""
         values = [summary_pb2.Summary.Value(tag=t, simple_value=v) for t, v in scalars.items()]
         content = summary_pb2.Summary(value=values)
         self.write_event(task, row["push_time"], int(row["global_step"]), content)
 
-    def write_event(self, task, wall_time, step, content):
+    def write_event(
+        self, task: str, wall_time: float, step: int, content: summary_pb2.Summary
+    ) -> None:
         """Writes an event of a task; its first event makes its file."""
         (self.folder / task).mkdir(parents=True, exist_ok=True)
         # TensorBoard looks for files of such names.
@@ -74,7 +81,7 @@ class Events:
                 RecordWriter(file).write(event.SerializeToString())
 
 
-def means(pushes, before):
+def means(pushes: Mapping[str, np.ndarray], before: float | None) -> dict[str, float]:
     """Returns {tag: number} of the columns of some pushes.
 
     before: the time of the push before them, or None.
@@ -93,7 +100,7 @@ def means(pushes, before):
     return scalars
 
 
-def write(run: RunData):
+def write(run: RunData) -> None:
     """Writes the folder `tensorboard` into the first directory, in place of an earlier one."""
     with tempfile.TemporaryDirectory(prefix=f".{FOLDER}-", dir=run.directory) as partial:
         events = Events(pathlib.Path(partial) / FOLDER)

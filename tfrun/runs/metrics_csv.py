@@ -11,14 +11,15 @@ import math
 import os
 import pathlib
 import re
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO, NamedTuple
 
 PUSH = ["push_time", "pull_time", "global_step", "local_steps", "examples", "loss", "staleness"]
 PUSH += ["bytes", "wait_seconds"]  # the columns before those of the tests
 RESTART = "# restart"
 
 
-def files(directory) -> dict[str, pathlib.Path]:
+def files(directory: str | pathlib.Path) -> dict[str, pathlib.Path]:
     """Returns {task: the path of its metrics} for a run directory, in order of names."""
     paths = sorted(pathlib.Path(directory).glob("metrics-*.csv"))
     return {path.stem.removeprefix("metrics-"): path for path in paths}
@@ -32,20 +33,20 @@ class Metrics(NamedTuple):
     tests: array.array
     spans: list[tuple[float, float]]  # of each start: its first and last time; inf, -inf: no row
 
-    def rows(self, kind):
+    def rows(self, kind: str) -> Iterator[dict[str, float]]:
         """Yields the rows of a kind, "pushes" or "tests", as {column: number}, in their order."""
         for row, is_of_kind in zip(rows_of(self.columns), getattr(self, kind)):
             if is_of_kind:
                 yield row
 
 
-def rows_of(columns):
+def rows_of(columns: Mapping[str, Any]) -> Iterator[dict[str, float]]:
     """Yields the rows of some columns, each {name: number}."""
     for row in zip(*(column.tolist() for column in columns.values())):
         yield dict(zip(columns, row))
 
 
-def read(path, last=None) -> Metrics:
+def read(path: str | pathlib.Path, last: int | None = None) -> Metrics:
     """Reads a file of metrics. An empty field is NaN; what is no row is left out.
 
     last: how many bytes of its end to read, beside the header; all of it by default.
@@ -72,7 +73,7 @@ def read(path, last=None) -> Metrics:
     return Metrics(columns, pushes, tests, spans)
 
 
-def complete_lines(file, skipped):
+def complete_lines(file: BinaryIO, skipped: int | None) -> Iterator[str]:
     """Yields the lines of a file: the first, and of those behind so many bytes each whole one."""
     for number, line in enumerate(file):
         if line.endswith(b"\n"):  # the last one has no end where a kill has cut it short
@@ -82,7 +83,7 @@ def complete_lines(file, skipped):
             file.readline()  # the rest of a line
 
 
-def fields_of(line, header):
+def fields_of(line: str, header: Sequence[str]) -> dict[str, str]:
     """Returns {column: text} of a line, {} of one that was cut short or is none of numbers."""
     texts = line.split(",")
     if "#" in line or len(texts) != len(header):  # a line that a restart has marked was cut, too
@@ -90,7 +91,7 @@ def fields_of(line, header):
     return dict(zip(header, texts))
 
 
-def numbers_of(texts):
+def numbers_of(texts: Mapping[str, str]) -> dict[str, float]:
     """Returns {column: number} of {column: text}, {} where it is no row."""
     if not texts.get("push_time") or not texts.get("global_step"):
         return {}
@@ -100,7 +101,7 @@ def numbers_of(texts):
         return {}
 
 
-def last_test(tests):
+def last_test(tests: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """Returns the test after the most updates, {} of none; among those the last in time.
 
     It need not be the last of all: a run that was started again may repeat updates.
@@ -108,7 +109,7 @@ def last_test(tests):
     return max(tests, key=lambda row: (row["global_step"], row["push_time"]), default={})
 
 
-def append(path, tests, **columns):
+def append(path: pathlib.Path, tests: Mapping[str, float], **columns: float) -> None:
     """Appends the row of a test to a file of metrics; a new file begins with the header."""
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     with open(path, "a", newline="", encoding="utf-8") as file:
@@ -120,7 +121,7 @@ def append(path, tests, **columns):
         lines.writerow({**columns, **tests})
 
 
-def count_rows(directory) -> int:
+def count_rows(directory: str | pathlib.Path) -> int:
     """Returns the number of lines in all metrics of a directory, less headers and marks."""
     texts = (path.read_bytes() for path in files(directory).values())
     return sum(len(re.findall(rb"(?m)^\d", text)) for text in texts)

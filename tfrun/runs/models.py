@@ -11,6 +11,9 @@ import math
 import pathlib
 import re
 import sys
+import types
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +23,7 @@ from tfrun.runs import run_directory
 SAVED = re.compile(r"(?:tower_0/)?(w|state)(?:[_/](\d+))?(?:/\.ATTRIBUTES/VARIABLE_VALUE)?")
 
 
-def load(path):
+def load(path: pathlib.Path) -> types.ModuleType:
     """Returns the module of a script. Raises ValueError where it has no model from Keras."""
     if not path.is_file():
         raise ValueError(f"there is no script {path} any more: --script names the one to use")
@@ -34,7 +37,7 @@ def load(path):
     return module
 
 
-def load_data(module, name):
+def load_data(module: types.ModuleType, name: str) -> Any:
     """Returns the data of a run's script. Raises ValueError where load_data() fails.
 
     The user's code may raise anything; most often a file is not where it was in training.
@@ -49,7 +52,7 @@ def load_data(module, name):
         ) from error
 
 
-def script_of(directory, flags):
+def script_of(directory: str | pathlib.Path, flags: Mapping[str, Any]) -> pathlib.Path:
     """Returns the path of a run's script; of a copy that has moved with its directory, where it is.
 
     flags: the content of flags.json.
@@ -59,7 +62,9 @@ def script_of(directory, flags):
     return moved if not path.is_file() and moved.is_file() else path
 
 
-def saved_values(checkpoint, shapes=()):
+def saved_values(
+    checkpoint: str, shapes: Sequence[tuple[int, ...]] = ()
+) -> dict[str, list[np.ndarray]]:
     """Returns {"w": [arrays], "state": [arrays]} of a checkpoint, in their order.
 
     shapes: those of the trainable variables, for a checkpoint in which w is one vector of them all,
@@ -85,7 +90,9 @@ def saved_values(checkpoint, shapes=()):
     return values
 
 
-def untrained_model(directory, script=None):
+def untrained_model(
+    directory: str | pathlib.Path, script: str | pathlib.Path | None = None
+) -> tuple[Any, Any, types.ModuleType]:
     """Returns (the model of a run with its first values, its data, the module of its script).
 
     directory: the run directory. script: the path of a script instead of the one that ran.
@@ -111,7 +118,7 @@ def untrained_model(directory, script=None):
     return model, data, module
 
 
-def restore(model, checkpoint):
+def restore(model: Any, checkpoint: str) -> None:
     """Gives a model the values of a checkpoint. Raises ValueError where they do not fit."""
     saved = saved_values(checkpoint, [tuple(v.shape) for v in model.trainable_variables])
     variables = {"w": model.trainable_variables, "state": model.non_trainable_variables}
@@ -123,17 +130,19 @@ def restore(model, checkpoint):
             v.assign(value.reshape(shape))
 
 
-def fits(value, shape):
+def fits(value: np.ndarray, shape: tuple[int, ...]) -> bool:
     """Returns whether a saved array has this shape, or is the vector of an array that has."""
     return value.shape in (shape, (math.prod(shape),))
 
 
-def step_of(checkpoint):
+def step_of(checkpoint: str) -> int:
     """Returns the number of updates that a checkpoint has seen, by its name."""
     return int(checkpoint.rpartition("-")[2])
 
 
-def trained_model(directory, script=None):
+def trained_model(
+    directory: str | pathlib.Path, script: str | pathlib.Path | None = None
+) -> tuple[Any, Any, types.ModuleType, int]:
     """Returns (the model of a run's last checkpoint, its data, the module of its script, the step).
 
     The arguments are those of untrained_model. Raises ValueError, also without a checkpoint.
@@ -149,7 +158,7 @@ def trained_model(directory, script=None):
     return model, data, module, step_of(checkpoint)
 
 
-def evaluate(model, data, module):
+def evaluate(model: Any, data: Any, module: types.ModuleType) -> dict[str, float]:
     """Returns {"test_loss": ..., "test_<metric>": ...}: the means over the test rows."""
     outputs = model.predict(data.x_test, verbose=0)
     functions = {"loss": module.loss}

@@ -2,23 +2,28 @@
 
 import contextlib
 import math
+import pathlib
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
 
 from tfrun import formatting
 from tfrun.runs import metrics_csv, run_directory
 
 TAIL = 2**17  # bytes of each file of metrics: about 1,500 lines
 WINDOW = 5  # seconds over which a rate and a staleness are taken
-UNKNOWN = dict.fromkeys(["steps_per_second", "staleness", "loss", "update"])  # of a task
+UNKNOWN: dict[str, Any] = dict.fromkeys(
+    ["steps_per_second", "staleness", "loss", "update"]
+)  # of a task
 CHECKPOINT_SECONDS = 300  # of training without a checkpoint are worth a line
 
 
-def mean(values):
+def mean(values: Iterable[float]) -> float | None:
     """Returns the mean of the finite values, None without any."""
     values = [value for value in values if math.isfinite(value)]
     return sum(values) / len(values) if values else None
 
 
-def of_task(pushes, now, live):
+def of_task(pushes: Sequence[dict[str, float]], now: float, live: bool) -> dict[str, Any]:
     """Returns steps_per_second, staleness, loss and update of one task; None where unknown.
 
     pushes: its last ones in order of time. Of a task that runs, rate and staleness are those of the
@@ -40,7 +45,7 @@ def of_task(pushes, now, live):
     }
 
 
-def of_run(directory, now, live=()):
+def of_run(directory: str | pathlib.Path, now: float, live: Collection[str] = ()) -> dict[str, Any]:
     """Returns {"update", "steps", "test", "tasks": {task: …}} of the run in a directory.
 
     live: the tasks that run, by the names of their files, such as worker-0; the last evaluation is
@@ -58,25 +63,25 @@ def of_run(directory, now, live=()):
         last_tests += tests
     update = max((row["global_step"] for row in everything), default=0)
     last = metrics_csv.last_test(last_tests)
-    tests = {n: v for n, v in last.items() if n.startswith("test_") and math.isfinite(v)}
+    last = {n: v for n, v in last.items() if n.startswith("test_") and math.isfinite(v)}
     steps = arguments_of(directory).get("steps")
-    return {"update": int(update) or None, "steps": steps, "test": tests, "tasks": tasks}
+    return {"update": int(update) or None, "steps": steps, "test": last, "tasks": tasks}
 
 
-def finite_rows(metrics, kind):
+def finite_rows(metrics: metrics_csv.Metrics, kind: str) -> list[dict[str, float]]:
     """Returns the rows that have a time and an update: other scripts leave files of these names."""
     rows = metrics.rows(kind)
     return [row for row in rows if math.isfinite(row["push_time"] + row["global_step"])]
 
 
-def arguments_of(directory):
+def arguments_of(directory: str | pathlib.Path) -> dict[str, Any]:
     """Returns the flags that flags.json says of a run, {} without it."""
     with contextlib.suppress(OSError, ValueError):
         return run_directory.read_flags(directory)["arguments"]
     return {}
 
 
-def checkpoint_warning(directory, began, now):
+def checkpoint_warning(directory: pathlib.Path, began: float, now: float) -> str | None:
     """Returns a line if the last checkpoint of a run that trains is too old, else None.
 
     began: when this start of the run was. Until the first checkpoint comes, the time counts from

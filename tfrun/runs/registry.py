@@ -12,6 +12,7 @@ import os
 import pathlib
 import socket
 import time
+from typing import Any
 
 import psutil
 
@@ -22,18 +23,18 @@ NAMES = {*FACTS, "tfrun", "tasks"}  # what a record has
 TASK_NAMES = {"task", "log", "process", "state", "gpus", "memory_limit"}  # what each task has
 
 
-def folder():
+def folder() -> pathlib.Path:
     """Returns the folder of the records."""
     state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     return pathlib.Path(state) / "tfrun" / socket.gethostname()  # a home may be on several hosts
 
 
-def identity(pid):
+def identity(pid: int) -> dict[str, Any] | None:
     """Returns {"pid": …, "start": …} of a running process; None where there is none."""
     return {"pid": pid, "start": start} if (start := start_of(pid)) else None
 
 
-def process(who):
+def process(who: dict[str, Any]) -> psutil.Process | None:
     """Returns the psutil.Process of an identity; None if it has ended, or its id is another's."""
     with contextlib.suppress(psutil.NoSuchProcess, TypeError, KeyError):
         process = psutil.Process(who["pid"])
@@ -43,7 +44,7 @@ def process(who):
     return None
 
 
-def is_same_process(who):
+def is_same_process(who: dict[str, Any]) -> bool:
     """Returns whether the process with the id of an identity is still the same."""
     start = start_of(who["pid"])
     if isinstance(who["start"], float) and start is not None:  # an older tfrun has noted it
@@ -51,16 +52,17 @@ def is_same_process(who):
     return start == who["start"]
 
 
-def start_of(pid):
+def start_of(pid: int) -> str | float | None:
     """Returns when a process started: no other has had its id then. None where there is none."""
     with contextlib.suppress(psutil.Error):
         return times.start_of(pid) or psutil.Process(pid).create_time()
+    return None
 
 
 class Record:
     """The record that this tfrun keeps. Raises OSError where it cannot be written."""
 
-    def __init__(self, example, directory):
+    def __init__(self, example: str, directory: pathlib.Path) -> None:
         self.content = dict.fromkeys(FACTS) | {
             "example": example,
             "directory": str(directory),
@@ -82,13 +84,13 @@ class Record:
                     break
             self.write(run=name)
 
-    def write(self, **changes):
+    def write(self, **changes: Any) -> None:
         """Writes the record with these changes. Raises OSError."""
         self.content.update(changes)
         run_directory.write_whole(self.path, json.dumps(self.content))
 
 
-def name_of(example, directory):
+def name_of(example: str, directory: pathlib.Path) -> str:
     """Returns the end of the directory, from the example on: HogWild/2026-11-21_19-46-51."""
     parts = directory.parts
     if example in parts[-4:-1]:
@@ -96,7 +98,7 @@ def name_of(example, directory):
     return "/".join(parts[-2:]).lstrip("/")
 
 
-def read(path):
+def read(path: pathlib.Path) -> dict[str, Any] | None:
     """Returns a record with its path; None of another file, or one that was cut short.
 
     The state is running, done, failed or stopped; lost if its tfrun ended without writing how.
@@ -106,6 +108,7 @@ def read(path):
         if record and NAMES <= record.keys() and is_whole(record):
             lost = record["state"] == "running" and not process(record["tfrun"])
             return {**record, "state": "lost" if lost else record["state"], "path": path}
+    return None
 
 
 def is_whole(record):
@@ -133,14 +136,14 @@ def is_whole_task(task):
     )
 
 
-def is_ours(path, record):
+def is_ours(path: pathlib.Path, record: dict[str, Any] | None) -> bool:
     """Returns whether a record is of this machine, which may have had another name."""
     boot = str(start_of(os.getpid())).partition(" ")[2]
     start = str(((record or {}).get("tfrun") or {}).get("start"))
     return path.parent == folder() or bool(boot) and start.endswith(boot)
 
 
-def read_all():
+def read_all() -> list[dict[str, Any]]:
     """Returns all records of this machine in the order of their start.
 
     What cannot be read has the state unreadable; a live tfrun writes it again at the next change.
@@ -166,7 +169,7 @@ def read_all():
     return sorted(records, key=lambda record: record["started"])
 
 
-def record_of_moved(directory):
+def record_of_moved(directory: str | pathlib.Path) -> dict[str, Any] | None:
     """Returns a record of a directory that has logs and no record: it has moved. None without."""
     logs = sorted(pathlib.Path(directory).glob("*-*.log"))
     if not logs:
@@ -178,7 +181,7 @@ def record_of_moved(directory):
     return dict.fromkeys(NAMES) | facts | {"path": None}
 
 
-def live_processes(record):
+def live_processes(record: dict[str, Any]) -> list[psutil.Process]:
     """Returns the processes of a run's tasks that still run, with all in their groups.
 
     A task begins a session of its own. Where it has ended, what it has started is known by its

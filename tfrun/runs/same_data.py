@@ -11,6 +11,8 @@ import math
 import os
 import pathlib
 import re
+from collections.abc import Iterator
+from typing import Any
 
 from tfrun.runs import metrics_csv
 
@@ -24,19 +26,19 @@ class DataLines:
     is_live: whether to read only what they write from now on, while the run goes on.
     """
 
-    def __init__(self, *directories, is_live=False):
+    def __init__(self, *directories: str | pathlib.Path, is_live: bool = False) -> None:
         self.directories, self.is_live = directories, is_live
         self.read: dict[pathlib.Path, int] = {}  # {metrics: how many bytes of them}
         self.reported: dict[str, list[dict]] = {}  # {task: its data at each start}
         if is_live:
             self.read = {path: os.path.getsize(path) for _, path in self.files()}
 
-    def files(self):
+    def files(self) -> Iterator[tuple[str, pathlib.Path]]:
         """Yields each task and the path of its metrics."""
         for directory in self.directories:
             yield from metrics_csv.files(directory).items()
 
-    def update(self):
+    def update(self) -> None:
         """Reads what tasks have written since the last call."""
         for task, path in self.files():
             with contextlib.suppress(OSError), open(path, "rb") as file:
@@ -66,7 +68,7 @@ class DataLines:
         return None
 
 
-def difference(data, of_chief) -> str | None:
+def difference(data: dict[str, Any], of_chief: dict[str, Any]) -> str | None:
     """Returns how the data of a task differ from the chief's, in words; None if they do not."""
     names = [name for name in of_chief if name in data]
     for name in names:

@@ -4,15 +4,17 @@ Nothing here needs TensorFlow.
 """
 
 import json
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
 from tfrun.formatting import finite
 from tfrun.runs import metrics_csv, run_directory, same_data
-from tfrun.runs.data import RunData
+from tfrun.runs.data import RunData, TaskMetrics
 
 
-def best_values(directions, tasks):
+def best_values(directions: Mapping[str, str], tasks: Collection[TaskMetrics]) -> dict[str, float]:
     """Returns {"test_…": its best value}. Raises ValueError unless each is by "max" or "min"."""
     best = {}
     for name, direction in directions.items():
@@ -24,19 +26,19 @@ def best_values(directions, tasks):
     return best
 
 
-def joined(arrays):
+def joined(arrays: Iterable[np.ndarray]) -> np.ndarray:
     """Returns the finite values of all these arrays as one."""
     values = np.concatenate([np.empty(0), *arrays])
     return values[np.isfinite(values)]
 
 
-def late_pushes(pushes):
+def late_pushes(pushes: Mapping[str, np.ndarray]) -> int | None:
     """Returns the number of pushes with any staleness; None where it was not measured."""
     staleness = pushes["staleness"]
     return None if staleness.size and np.isnan(staleness).all() else int((staleness > 0).sum())
 
 
-def staleness_by_rates(spans, seconds):
+def staleness_by_rates(spans: Collection[np.ndarray], seconds: float) -> float:
     """Returns the mean staleness that workers' rates lead to.
 
     While a worker is between its pull and its push, the others push at their rates. spans: for each
@@ -47,7 +49,7 @@ def staleness_by_rates(spans, seconds):
     return expected / (total * seconds or 1)
 
 
-def summarize(run: RunData) -> dict:
+def summarize(run: RunData) -> dict[str, Any]:
     """Returns the content of result.json.
 
     Raises ValueError where there is no run, or no evaluation has followed its last update.
@@ -106,7 +108,7 @@ def summarize(run: RunData) -> dict:
     }
 
 
-def write(run: RunData) -> dict:
+def write(run: RunData) -> dict[str, Any]:
     """Writes result.json into the first directory, whole or not at all; returns its content."""
     run.result = summarize(run)
     text = json.dumps(run.result, indent=2) + "\n"
@@ -114,8 +116,9 @@ def write(run: RunData) -> dict:
     return run.result
 
 
-def missing_tasks(result):
+def missing_tasks(result: Mapping[str, Any]) -> str | None:
     """Returns a line about the tasks that have left no metrics; None where all have."""
     if "missing" in result:
         names = ", ".join(result["missing"])
         return f"there are no metrics of {names}: is the folder of its host among those given?"
+    return None

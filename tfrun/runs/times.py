@@ -3,6 +3,10 @@
 import contextlib
 import pathlib
 import time
+from collections.abc import Callable
+from typing import TypeVar
+
+Result = TypeVar("Result")
 
 
 def start_of(pid: int) -> str | None:
@@ -14,7 +18,7 @@ def start_of(pid: int) -> str | None:
     return None
 
 
-def wait_for(find, seconds: float, pause: float = 0.02):
+def wait_for(find: Callable[[], Result], seconds: float, pause: float = 0.02) -> Result:
     """Returns what find() finds; after so many seconds what it returns then, such as None."""
     deadline = time.monotonic() + seconds
     while not (result := find()) and time.monotonic() < deadline:
