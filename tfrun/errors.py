@@ -2,6 +2,7 @@
 
 import itertools
 import re
+from collections.abc import Sequence
 
 from tfrun import known_errors
 
@@ -15,13 +16,13 @@ NOT_ALONE = re.compile(
 )
 
 
-def known(line):
+def known(line: str) -> known_errors.Entry | None:
     """The Entry that knows a line of output, or None."""
     entries = itertools.chain(*known_errors.GROUPS.values())
     return next((entry for entry in entries if entry.pattern.search(line)), None)
 
 
-def begin(lines):
+def begin(lines: Sequence[str]) -> int | None:
     """Where the error stands in the output of a task: behind its last traceback; None without."""
     for i in reversed(range(len(lines))):
         if lines[i].startswith(TRACEBACK):
@@ -30,7 +31,7 @@ def begin(lines):
     return None
 
 
-def explain(text):
+def explain(text: str) -> str | None:
     """The explanation of the last known error in `text`, one line, or None.
 
     Where there is a traceback, what stands before it is not the error.

@@ -57,7 +57,7 @@ SSH = {  # what ssh says of a host, and what it means and what to do; {0}: the h
 GROUPS: dict[str, list[Entry]] = {}
 
 
-def group(symptom, *entries):
+def group(symptom: str, *entries: tuple[str, str, str, str]) -> None:
     """Adds entries, each (pattern, example, means, do), under a heading of the page."""
     GROUPS[symptom] = [Entry(re.compile(entry[0]), *entry[1:]) for entry in entries]
 

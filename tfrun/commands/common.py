@@ -18,7 +18,9 @@ def console() -> Console:
     return Console(highlight=False, markup=False, emoji=False, width=width)
 
 
-def parser(command: str, description: str, run="required", json_too=True) -> Parser:
+def parser(
+    command: str, description: str, run: str | None = "required", json_too: bool = True
+) -> Parser:
     """Returns the parser of a command. run: whether a RUN is "required", "optional", or None."""
     new_parser = Parser(prog=f"tfrun {command}", description=description)
     if run:
@@ -31,7 +33,7 @@ def parser(command: str, description: str, run="required", json_too=True) -> Par
     return new_parser
 
 
-def find(name: str | None, unreadable_too=False, moved_too=False) -> dict:
+def find(name: str | None, unreadable_too: bool = False, moved_too: bool = False) -> dict:
     """Returns the record that `name` means: a run, a part of its name, or its directory.
 
     Without a name it is the newest run that goes on, else the newest. Ends with one line if there

@@ -5,9 +5,13 @@ becomes a line of DIR/metrics-evaluator-0.csv. Training does not wait for it: th
 run on another machine that sees DIR.
 """
 
+import argparse
 import os
+import pathlib
 import sys
 import time
+from collections.abc import Callable
+from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before the import, or its notes come first
 import tensorflow as tf
@@ -23,18 +27,18 @@ POLL_SECONDS = 0.5
 class Evaluator:
     """Tests checkpoints of a run, each once, and writes the results into its directory."""
 
-    def __init__(self, directory, script):
+    def __init__(self, directory: pathlib.Path, script: str | None) -> None:
         self.directory, self.file = directory, directory / f"metrics-{TASK}.csv"
         self.model, self.data, self.module = models.untrained_model(directory, script)
         rows = metrics_csv.read(self.file).rows("tests") if self.file.exists() else []
         self.tested = {int(row["global_step"]) for row in rows}
 
-    def new_checkpoint(self):
+    def new_checkpoint(self) -> str | None:
         """Returns the path of the newest checkpoint, or None if there is none without a test."""
         path = tf.train.latest_checkpoint(self.directory)
         return path if path and models.step_of(path) not in self.tested else None
 
-    def test(self, checkpoint):
+    def test(self, checkpoint: str) -> None:
         """Tests a checkpoint, prints the result, and appends it to the file."""
         began, step = time.time(), models.step_of(checkpoint)
         models.restore(self.model, checkpoint)
@@ -46,7 +50,7 @@ class Evaluator:
         numbers = [f"{name} {value:.4g}" for name, value in tests.items()]
         print("   ".join([f"update {step}", *numbers]), flush=True)
 
-    def follow(self, steps, timeout):
+    def follow(self, steps: int, timeout: float) -> None:
         """Tests each checkpoint that is the newest, up to the one after so many updates."""
         while max(self.tested, default=0) < steps:
             checkpoint = wait_for(self.new_checkpoint, timeout, "checkpoint")
@@ -58,14 +62,14 @@ class Evaluator:
                     raise
 
 
-def wait_for(find, timeout, what):
+def wait_for(find: Callable[[], Any], timeout: float, what: str) -> Any:
     """Returns what find() finds. Raises TimeoutError if it finds nothing in so many seconds."""
     if found := times.wait_for(find, timeout, POLL_SECONDS):
         return found
     raise TimeoutError(f"no new {what} came in {timeout:g} s")
 
 
-def run(flags):
+def run(flags: argparse.Namespace) -> None:
     """Does what the flags ask for. Raises OSError, ValueError, ImportError."""
     directory = flags.directory.resolve()
     if flags.follow:

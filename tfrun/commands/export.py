@@ -3,18 +3,21 @@
 tfrun/runs/models.py says how the model is made anew.
 """
 
+import argparse
 import pathlib
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from tfrun import formatting
-from tfrun.arguments import fail
+from tfrun.arguments import Parser, fail
 from tfrun.commands import common
 from tfrun.runs import models
 
 
-def write(model, directory):
+def write(model: Any, directory: pathlib.Path) -> Iterator[str]:
     """Writes model.keras and saved_model/, each whole or not at all; yields a line about each.
 
     Of a problem of one's own it is the user's model.
@@ -32,7 +35,7 @@ def write(model, directory):
             yield f"wrote {(partial / name).replace(directory / name)}"
 
 
-def parser(name, description):
+def parser(name: str, description: str) -> Parser:
     """Returns the parser of a command that imports the script of a run."""
     made = common.parser(name, description, run=None, json_too=False)
     made.add_argument("directory", metavar="DIR", type=pathlib.Path, help="the run directory")
@@ -40,7 +43,7 @@ def parser(name, description):
     return made
 
 
-def exit_code(action, flags):
+def exit_code(action: Callable[[argparse.Namespace], object], flags: argparse.Namespace) -> int:
     """Calls action(flags); returns 0, or 1 after one line that says what does not work."""
     try:
         action(flags)
@@ -49,7 +52,7 @@ def exit_code(action, flags):
     return 0
 
 
-def run(flags):
+def run(flags: argparse.Namespace) -> None:
     """Exports the model. Raises OSError, ValueError, ImportError."""
     directory = flags.directory.resolve()
     model, data, module, step = models.trained_model(directory, flags.script)

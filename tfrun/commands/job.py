@@ -12,6 +12,8 @@ import shlex
 import signal
 import sys
 import threading
+from collections.abc import Mapping
+from typing import Any
 
 import jsonschema
 import yaml
@@ -29,7 +31,7 @@ TEXT = "tag:yaml.org,2002:str"
 SCHEMA = pathlib.Path(__file__).with_name("job_schema.yaml")
 
 
-def read(path):
+def read(path: pathlib.Path) -> dict[str, Any]:
     """Returns the job in a file. Raises ValueError, one line that names the field, or OSError."""
     try:
         job = load(path.read_text(encoding="utf-8-sig")) or {}
@@ -52,7 +54,7 @@ def read(path):
     return job
 
 
-def load(text):
+def load(text: str) -> Any:
     """Returns what a text in YAML says, with values as they are written.
 
     YAML 1.1 makes 8 of 010, False of NO, and 45000 of 12:30:00. Here a value is a number only if
@@ -70,7 +72,7 @@ def load(text):
         loader.dispose()
 
 
-def as_written(node, is_text=False):
+def as_written(node: yaml.Node, is_text: bool = False) -> None:
     """Makes text of all values in a node that YAML would change; of all where is_text.
 
     Raises ValueError where a key stands twice in one mapping.
@@ -93,7 +95,7 @@ def as_written(node, is_text=False):
         node.tag = TEXT
 
 
-def changes(node):
+def changes(node: yaml.Node) -> bool:
     """Returns whether YAML makes something else of a value than what stands there."""
     if node.tag.endswith(":bool"):
         return node.value.lower() not in ("true", "false")
@@ -102,7 +104,7 @@ def changes(node):
     return node.tag.endswith(":timestamp")
 
 
-def command_line(job, point):
+def command_line(job: Mapping[str, Any], point: Mapping[str, Any]) -> list[str]:
     """Returns the arguments of tfrun for one run of the job."""
     line, variables = flags_of_roles(job["roles"]), dict(job["environment"])
     for role, settings in job["roles"].items():
@@ -124,7 +126,7 @@ def command_line(job, point):
     return line
 
 
-def flags_of_roles(roles):
+def flags_of_roles(roles: Mapping[str, Any]) -> list[str]:
     """Returns the flags of tfrun that say how many tasks each role has, and what they may use."""
     line, amounts = [], collections.defaultdict(list)
     for role, settings in roles.items():
@@ -141,7 +143,7 @@ def flags_of_roles(roles):
     return line
 
 
-def run_grid(job, n, directory):
+def run_grid(job: Mapping[str, Any], n: int, directory: pathlib.Path) -> int:
     """Runs all combinations, n at once; returns the first failure's exit code, 130 after Ctrl-C."""
     points = grids.named(grids.product(job["grid"]))
     codes: dict[str, int] = {}
@@ -153,7 +155,7 @@ def run_grid(job, n, directory):
         for i, own in enumerate(grids.deal(cluster.gpus(), n))
     ]
 
-    def run_one(name, slot):
+    def run_one(name: str, slot: tuple[list[int] | None, list[str]]) -> None:
         if 2 in codes.values():  # a wrong flag: no other run begins
             sys.exit(2)
         cores, gpus = slot
@@ -169,17 +171,17 @@ def run_grid(job, n, directory):
                 print(f"[{name}]", line.decode(errors="replace").rstrip(), flush=True)
         codes[name] = shell_code(process.wait())
 
-    def stop():
+    def stop() -> None:
         while started:  # each once: a second SIGTERM would kill a tfrun that is about to end
             started.pop().terminate()
 
-    def end(number, _):
+    def end(number: int, _: object) -> None:
         signals.handle(lambda *_: None, *signals.ENDING)  # it ends already
         sys.exit(128 + number)
 
     signals.handle(end, *signals.ENDING)
     signals.handle(lambda *_: signals.pause(print), signal.SIGTSTP)
-    stopped = None
+    stopped: Any = None  # the exit code after a signal, or a wrong flag
     try:
         grids.run(points, slots, run_one, stop)
     except SystemExit as error:
@@ -190,7 +192,9 @@ def run_grid(job, n, directory):
     return stopped or next((code for code in codes.values() if code), 0)
 
 
-def report(points, codes, directory):
+def report(
+    points: Mapping[str, dict[str, Any]], codes: Mapping[str, int], directory: pathlib.Path
+) -> None:
     """Prints the table of the runs, and writes it as grid.json."""
     rows, table = [], Table(box=None)
     for name in [*next(iter(points.values())), "result", "updates", "seconds", "end"]:

@@ -4,6 +4,7 @@ import contextlib
 import json
 import sys
 import time
+from typing import Any
 
 import psutil
 from rich.console import Group
@@ -116,7 +117,7 @@ def snapshot(record: dict, processes: dict) -> dict:
     return {**facts, **progress_of_run, "tasks": tasks}
 
 
-def memory(task):
+def memory(task: dict[str, Any]) -> str:
     """Returns what a task uses, and its limit where it has one."""
     limit = f" of {formatting.size_text(task['memory_limit'])}" if task.get("memory_limit") else ""
     return formatting.size_text(task["memory_bytes"]) + limit if task.get("memory_bytes") else ""
@@ -138,7 +139,7 @@ COLUMNS = [
 ]
 
 
-def headline(seen):
+def headline(seen: dict[str, Any]) -> str:
     """Returns one line about the run as a whole."""
     parts = [f"{seen['run']}: {seen['state']}"]
     if seen["started"]:
@@ -152,7 +153,7 @@ def headline(seen):
     return ", ".join(filter(None, [*parts, formatting.tests_text(seen["test"])]))
 
 
-def table(seen, width):
+def table(seen: dict[str, Any], width: int) -> Group:
     """Returns the table of a snapshot, for a terminal of that many columns."""
     shown, texts = Table(box=None), []
     has_gpus = any(task.get("gpus") for task in seen["tasks"])

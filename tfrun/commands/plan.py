@@ -10,7 +10,7 @@ from tfrun.runs.data import RunData
 from tfrun.simulate import plan
 
 
-def command(arguments):
+def command(arguments: list[str]) -> int:
     """Prints the plan; returns the exit code."""
     options = parser("plan", __doc__)
     options.add_argument("--workers", type=int, default=64, metavar="N", help="(%(default)s)")

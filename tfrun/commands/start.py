@@ -124,7 +124,14 @@ def contradiction(flags: argparse.Namespace) -> str | None:
     return None
 
 
-def check(arguments: list[str], runs=1):
+def check(
+    arguments: list[str], runs: int = 1
+) -> tuple[
+    argparse.Namespace,
+    dict[str, int],
+    dict[tuple[str, int], resources.Share],
+    problems.ProblemCopy | None,
+]:
     """Returns (flags, {job: number of tasks}, their shares, the ProblemCopy or None).
 
     runs: how many such runs go on at once. Exits with 2, or raises ValueError.
@@ -183,7 +190,14 @@ def command(arguments: list[str]) -> int:
     return launch(spec, flags, host_of_task, directory, arguments)
 
 
-def specification(flags, jobs, shares, program, example, directory) -> LaunchSpec:
+def specification(
+    flags: argparse.Namespace,
+    jobs: dict[str, int],
+    shares: dict[tuple[str, int], resources.Share],
+    program: list[str],
+    example: str,
+    directory: pathlib.Path,
+) -> LaunchSpec:
     """Returns what the supervisor needs to know of a run."""
     spec = LaunchSpec(
         example=example,
@@ -206,7 +220,13 @@ def specification(flags, jobs, shares, program, example, directory) -> LaunchSpe
     return spec
 
 
-def launch(spec, flags, host_of_task, directory, arguments) -> int:
+def launch(
+    spec: LaunchSpec,
+    flags: argparse.Namespace,
+    host_of_task: dict[tuple[str, int], hosts.Host] | None,
+    directory: run_directory.RunDirectory,
+    arguments: list[str],
+) -> int:
     """Prepares network and hosts, and supervises the run; returns the exit code."""
     resume = shlex.join([sys.executable, shutil.which(sys.argv[0]) or sys.argv[0], *arguments])
     resume = f"OUTPUT_DIR={shlex.quote(str(directory.path))} {resume}"

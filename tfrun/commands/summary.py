@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+from collections.abc import Callable
 
 from tfrun import formatting
 from tfrun.arguments import fail
@@ -36,7 +37,7 @@ def command(arguments: list[str]) -> int:
     return 0
 
 
-def conclude(directory: pathlib.Path, code: int, say) -> int:
+def conclude(directory: pathlib.Path, code: int, say: Callable[[str], object]) -> int:
     """Writes what comes of a run whose tasks are done, and says it; returns the exit code.
 
     code: that of the tasks, which stays unless it is 0. say: prints a line.

@@ -29,7 +29,7 @@ def command(arguments: list[str]) -> int:
     return 0 if code == 128 + signal.SIGINT else code
 
 
-def serve(directory, folder, port):
+def serve(directory: str, folder: str, port: str) -> int:
     """In a process of its own: serves events, made in `folder`; returns 2 where it cannot."""
     from tensorboard import program  # here, because it prints notices, which quiet removes
 

@@ -16,7 +16,7 @@ from tfrun.runs.activities import activities, trace_events, window
 from tfrun.runs.data import RunData
 
 
-def command(arguments):
+def command(arguments: list[str]) -> int:
     """Writes the trace and its picture; returns the exit code."""
     options = parser("trace", __doc__)
     options.add_argument("--from", dest="begin", type=float, metavar="S", help="start of a window")

@@ -8,6 +8,8 @@ import pathlib
 import random
 import socket
 import subprocess
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 # Of every task: gRPC would send what it sends to the others through http_proxy; Keras might take
 # another backend; a set of words would have another order on each worker; and a sign that the
@@ -22,7 +24,7 @@ SURROUNDINGS = {
 PORTS = range(20000, 30000)  # Linux takes none of these for a connection
 
 
-def hold_ports(n):
+def hold_ports(n: int) -> tuple[list[int], list[socket.socket]]:
     """Returns n free ports and the sockets that keep them: close those when the run is over.
 
     A socket that is bound but does not listen keeps a port from others. TensorFlow's server can
@@ -36,7 +38,7 @@ def hold_ports(n):
     return [held.getsockname()[1] for held in sockets], sockets
 
 
-def check_loopback():
+def check_loopback() -> None:
     """Raises OSError if no task of this machine can reach another, because its loopback is down."""
     with socket.socket() as server, socket.socket() as client:
         server.bind(("127.0.0.1", 0))
@@ -51,7 +53,7 @@ def check_loopback():
             ) from None
 
 
-def free_ports(n):
+def free_ports(n: int) -> list[int]:
     """Returns n ports that no socket of this machine has now. Nothing keeps them."""
     ports: list[int] = []
     for port in random.sample(PORTS, len(PORTS)):
@@ -63,13 +65,15 @@ def free_ports(n):
     return ports
 
 
-def tasks(jobs):
+def tasks(jobs: Mapping[str, int]) -> list[tuple[str, int]]:
     """Returns [(job, index)] of {job: number of tasks}, the ps first."""
     order = sorted(jobs, key=["ps", "chief", "worker", "evaluator"].index)
     return [(job, index) for job in order for index in range(jobs[job])]
 
 
-def addresses(jobs, ports, names=None):
+def addresses(
+    jobs: Mapping[str, int], ports: Sequence[int], names: Iterable[str] | None = None
+) -> dict[str, list[str]]:
     """Returns the cluster of TF_CONFIG: {job: ["host:port", ...]}. An evaluator is not part of it.
 
     names: the host of each task; this machine without them.
@@ -82,7 +86,7 @@ def addresses(jobs, ports, names=None):
     return cluster
 
 
-def gpus():
+def gpus() -> list[str]:
     """Returns the GPUs this process may use, as CUDA_VISIBLE_DEVICES names them."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
@@ -91,27 +95,34 @@ def gpus():
     return [str(i) for i in range(len(listed))]
 
 
-def nvidia_smi(*options, seconds=20):
+def nvidia_smi(*options: str, seconds: float = 20) -> list[str]:
     """Returns the lines that nvidia-smi prints, none where there is no such program, or in time."""
-    pipes = {"capture_output": True, "text": True, "timeout": seconds}
+    command = ["nvidia-smi", *options]
     try:
-        return subprocess.run(["nvidia-smi", *options], **pipes).stdout.splitlines()
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
+        return done.stdout.splitlines()
     except (OSError, subprocess.TimeoutExpired):
         return []
 
 
-def environments(jobs, ports, directory, shares=None, variables=()):
+def environments(
+    jobs: Mapping[str, int],
+    ports: Sequence[int],
+    directory: pathlib.Path,
+    shares: Mapping[tuple[str, int], Any] | None = None,
+    variables: Iterable[tuple[str | None, str, str]] = (),
+) -> dict[tuple[str, int], dict[str, str]]:
     """Returns {(job, index): the task's own variables}, of all tasks on this machine."""
     own, cluster = tasks(jobs), addresses(jobs, ports)
     return on_machine(own, cluster, directory, cores(), gpus(), shares, variables)
 
 
-def core_numbers():
+def core_numbers() -> list[int] | None:
     """Returns the numbers of the cores that this process may use; None if the system tells none."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
 
 
-def cores():
+def cores() -> int:
     """Returns how many cores this process may use, at least 1.
 
     A container with a quota, as of `docker run --cpus=2`, still sees all cores of its machine.
@@ -120,7 +131,7 @@ def cores():
     return max(1, math.ceil(min(visible, cpu_quota())))
 
 
-def cpu_quota(root="/"):
+def cpu_quota(root: str | pathlib.Path = "/") -> float:
     """Returns how many cores' time the control groups of this process allow; without a limit inf.
 
     root: the folder with proc/ and sys/. The quota of a group is also that of the groups in it.
@@ -141,7 +152,7 @@ def cpu_quota(root="/"):
     return min(quotas)
 
 
-def quota_of(group):
+def quota_of(group: pathlib.Path) -> float:
     """Returns the quota of the control group with this folder, in cores; without one inf."""
     with contextlib.suppress(OSError, ValueError):  # no such file, or max
         quota, period = map(float, (group / "cpu.max").read_text().split())
@@ -153,7 +164,7 @@ def quota_of(group):
     return math.inf
 
 
-def thread_variables(cores, n_tasks, already_set=()):
+def thread_variables(cores: int, n_tasks: int, already_set: Collection[str] = ()) -> dict[str, str]:
     """Returns the variables that share the cores among tasks, but for those that are set."""
     threads = str(max(1, cores // max(1, n_tasks)))
     names = ("TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS")
@@ -161,8 +172,15 @@ def thread_variables(cores, n_tasks, already_set=()):
 
 
 def on_machine(
-    tasks, cluster, directory, cores, gpus, shares=None, variables=(), already_set=os.environ
-):
+    tasks: Iterable[tuple[str, int]],
+    cluster: Mapping[str, list[str]],
+    directory: pathlib.Path,
+    cores: int,
+    gpus: Sequence[str],
+    shares: Mapping[tuple[str, int], Any] | None = None,
+    variables: Iterable[tuple[str | None, str, str]] = (),
+    already_set: Collection[str] = os.environ,
+) -> dict[tuple[str, int], dict[str, str]]:
     """Returns {(job, index): its variables} of the tasks of a cluster that one machine has.
 
     A ps sees no GPU; several workers share the GPUs and the cores; one alone has all.

@@ -4,17 +4,26 @@ import json
 import os
 import pathlib
 import shlex
+from collections.abc import Iterable, Mapping
 
 import jinja2
 
 from tfrun import problems
-from tfrun.launch import cluster
+from tfrun.launch import cluster, resources
 from tfrun.runs import run_directory
 
 TEMPLATE = pathlib.Path(__file__).with_name("dry_run.sh.jinja")
 
 
-def script(jobs, command, example, shares, variables, evaluate, problem_copy) -> str:
+def script(
+    jobs: Mapping[str, int],
+    command: list[str],
+    example: str,
+    shares: Mapping[tuple[str, int], resources.Share],
+    variables: Iterable[tuple[str | None, str, str]],
+    evaluate: bool,
+    problem_copy: problems.ProblemCopy | None,
+) -> str:
     """Returns a bash script that starts the tasks, waits for them, and stops what is left.
 
     The ports are free when the script is written; nobody holds them until it runs. Without jobs

@@ -1,9 +1,10 @@
 """What a stranger can do at the ports of a run."""
 
 import pathlib
+from collections.abc import Iterable
 
 
-def exposure_warning(command):
+def exposure_warning(command: Iterable[str]) -> str:
     """Returns the begin of a sentence about the tasks of a command, [Python, script, ...].
 
     A server of tf.distribute.experimental.rpc runs only the functions that its script registers.

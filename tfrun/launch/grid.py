@@ -6,19 +6,21 @@ import itertools
 import re
 import threading
 import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 
-def product(grid):
+def product(grid: Mapping[str, Iterable]) -> list[dict[str, Any]]:
     """Returns all combinations of {name: [values]}, each {name: value}; of {} an empty one."""
     return [dict(zip(grid, values)) for values in itertools.product(*grid.values())]
 
 
-def text(value):
+def text(value: object) -> str:
     """Returns a value as on a command line."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def first_duplicate(values):
+def first_duplicate(values: Iterable) -> tuple[str, str] | None:
     """Returns the first two values of a list that give a script the same, as texts; or None."""
     texts: dict[object, str] = {}
     for value in values:
@@ -32,13 +34,13 @@ def first_duplicate(values):
     return None
 
 
-def name_of(point):
+def name_of(point: Mapping[str, Any]) -> str:
     """Returns a name for a combination, fit for a folder: learning-rate=0.1,seed=0."""
     name = ",".join(f"{name}={text(value)}" for name, value in point.items())
     return re.sub(r"[^A-Za-z0-9=,.+_-]", "_", name)[:120]
 
 
-def named(points):
+def named(points: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Returns {name: combination}; no two have the same name, so each has a folder of its own."""
     points_by_name = {}
     for point in points:
@@ -49,12 +51,17 @@ def named(points):
     return points_by_name
 
 
-def deal(gpus, n):
+def deal(gpus: list[str], n: int) -> list[list[str]]:
     """Returns [[GPU, ...]] for n runs at once, which share GPUs where there are too few."""
     return [gpus[i::n] or gpus[i % len(gpus) :][:1] if gpus else [] for i in range(n)]
 
 
-def run(names, slots, run_one, stop):
+def run(
+    names: Iterable[str],
+    slots: Sequence,
+    run_one: Callable[[str, Any], object],
+    stop: Callable[[], object],
+) -> None:
     """Calls run_one(name, slot) for every name, in a thread, each thread with a slot of its own.
 
     A slot is, for instance, a set of GPUs. stop(): ends the runs that go on. After Ctrl-C, or an
@@ -62,7 +69,7 @@ def run(names, slots, run_one, stop):
     """
     own, free = threading.local(), iter(slots)
 
-    def take_slot():
+    def take_slot() -> None:
         own.slot = next(free)
 
     with concurrent.futures.ThreadPoolExecutor(len(slots), initializer=take_slot) as pool:

@@ -31,14 +31,15 @@ def ranks(command: list[str]) -> int:
 class Horovodrun(task.Task):
     """The process of horovodrun, and all below it."""
 
-    def __init__(self, command, directory):
+    def __init__(self, command: list[str], directory: pathlib.Path) -> None:
         env = {"OUTPUT_DIR": str(directory), **cluster.SURROUNDINGS}
         env |= cluster.thread_variables(cluster.cores(), ranks(command), os.environ)
         super().__init__("chief", "horovodrun", command, env, directory)
 
-    def start(self):
+    def start(self) -> None:
         """Starts it. On Linux what it leaves behind becomes ours: see supervisor.Run."""
-        self.others, self.failures = set(psutil.Process().children()), []
+        self.others = set(psutil.Process().children())
+        self.failures: list[tuple[int, int]] = []  # a rank and its exit code
         super().start()
 
     def has_just_ended(self) -> bool:

@@ -12,7 +12,7 @@ CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
 
 
-def enter():
+def enter() -> None:
     """Moves this process, and all that it starts, into a network namespace with a loopback only.
 
     Needs no rights: a user namespace around it gives them. Raises OSError where the kernel or the

@@ -1,8 +1,9 @@
 """What each task of a run may use of this machine: processor cores, GPUs, memory."""
 
 import argparse
-import collections
 import re
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import psutil
 
@@ -12,16 +13,22 @@ from tfrun.launch import cluster
 ROLES = ("ps", "chief", "worker", "evaluator")
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
-# cpus: the numbers of its cores, None for all; gpus: their names, None where nobody asked for any;
-# memory: a limit in bytes, or None.
-Share = collections.namedtuple("Share", "cpus gpus memory", defaults=[None, None, None])
+
+class Share(NamedTuple):
+    """What a task may use of this machine."""
+
+    cpus: list[int] | None = None  # the numbers of its cores; None: all
+    gpus: list[str] | None = None  # their names; None: nobody asked for any
+    memory: int | None = None  # a limit in bytes
+
+
 NO_LIMIT = Share()
 
 
-def per_role(value):
+def per_role(value: Callable[[str], int]) -> Callable[[str], dict[str, int]]:
     """Returns a type of flag: ps=1,worker=2 as {"ps": value("1"), "worker": value("2")}."""
 
-    def parse(text):
+    def parse(text: str) -> dict[str, int]:
         amounts = {}
         for part in text.split(","):
             role, equals, amount = part.partition("=")
@@ -38,14 +45,14 @@ def per_role(value):
     return parse
 
 
-def whole(text):
+def whole(text: str) -> int:
     """Returns a number of cores or GPUs for one task. Raises ArgumentTypeError."""
     if not re.fullmatch("[1-9][0-9]{0,3}", text):
         raise argparse.ArgumentTypeError(f"must be a whole number above 0, is {text!r}")
     return int(text)
 
 
-def size(text):
+def size(text: str) -> int:
     """Returns a size such as 512M or 1.5G in bytes, units being powers of 1,024."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)(?:i?B)?", text)
     if not match or not float(match[1]):
@@ -56,7 +63,13 @@ def size(text):
     return n_bytes
 
 
-def shares(jobs, cpus, gpus, memory, runs=1):
+def shares(
+    jobs: Mapping[str, int],
+    cpus: Mapping[str, int],
+    gpus: Mapping[str, int],
+    memory: Mapping[str, int],
+    runs: int = 1,
+) -> dict[tuple[str, int], Share]:
     """Returns {(job, index): its Share}. Raises ValueError if the machine has not so much.
 
     jobs, cpus, gpus, memory: {role: number of tasks}, {role: amount for each of them}. No two tasks
@@ -95,11 +108,11 @@ def shares(jobs, cpus, gpus, memory, runs=1):
     }
 
 
-def environment_variable(text):
+def environment_variable(text: str) -> tuple[str | None, str, str]:
     """Returns (role or None for all, name, value) of NAME=VALUE or ROLE:NAME=VALUE."""
     match = re.fullmatch(rf"(?:({'|'.join(ROLES)}):)?([A-Za-z_]\w*)=(.*)", text, re.DOTALL)
     if not match:
         raise argparse.ArgumentTypeError(f"{text!r} is not like NAME=VALUE or worker:NAME=VALUE")
     if match[2] in ("TF_CONFIG", "OUTPUT_DIR"):
         raise argparse.ArgumentTypeError(f"{match[2]} is set by tfrun")
-    return match.groups()
+    return match[1], match[2], match[3]

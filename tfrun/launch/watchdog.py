@@ -12,11 +12,11 @@ import sys
 from tfrun.runs import times
 
 
-def main():
+def main() -> None:
     """Reads from standard input until it ends; kills the groups that are left then."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    groups = {}  # {its id: the start of its leader}
+    groups: dict[int, str | None] = {}  # {its id: the start of its leader}
     for line in sys.stdin:
         group, _, start = line[1:].strip().partition(" ")
         groups[int(group)] = start if line[0] == "+" else None

@@ -13,6 +13,7 @@ import os
 import pathlib
 import re
 import shlex
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 OWN, ADAPTED = "own_problem.py", "adapted_problem.py"
@@ -30,7 +31,7 @@ class ProblemCopy(NamedTuple):
     texts: dict[str, str]  # {name: text} of each file, the copy's, too
     original: str  # the path of the script, as the command has it
 
-    def replaced(self, words, copy):
+    def replaced(self, words: list[str], copy: str) -> list[str]:
         """Returns the words of a command, in which `copy` stands in place of the script.
 
         A further word with the script's name, or even its path, is an argument: it stays.
@@ -39,7 +40,7 @@ class ProblemCopy(NamedTuple):
         return [*words[:place], copy, *words[place + 1 :]]
 
 
-def read(path):
+def read(path: pathlib.Path) -> tuple[str, ast.Module]:
     """Returns (the text of a file, its syntax tree). Raises ValueError, a line for the user."""
     try:
         text = path.read_text(encoding="utf-8-sig")  # an editor of Windows begins with a mark
@@ -54,7 +55,7 @@ def read(path):
         raise ValueError(f"{path}, line {error.lineno}: {error.msg}") from None
 
 
-def defined(tree):
+def defined(tree: ast.AST) -> set[str]:
     """Returns the names that a module defines, by statements of any kind."""
     names = set()
     for node in ast.walk(tree):
@@ -67,7 +68,7 @@ def defined(tree):
     return names
 
 
-def modules(path, tree, texts):
+def modules(path: pathlib.Path, tree: ast.AST, texts: dict[str, str]) -> None:
     """Adds what a file imports from beside it to {name: text}. Raises ValueError."""
     nodes = list(ast.walk(tree))
     imported = [alias for node in nodes if isinstance(node, ast.Import) for alias in node.names]
@@ -89,7 +90,7 @@ def modules(path, tree, texts):
             modules(beside, tree, texts)
 
 
-def is_folder(folder):
+def is_folder(folder: pathlib.Path) -> bool:
     """Returns whether an import means this folder: a package, or where no package has its name."""
     if not folder.is_dir():
         return False
@@ -97,7 +98,7 @@ def is_folder(folder):
     return (folder / "__init__.py").exists() or spec is None or not spec.origin
 
 
-def make_copy(problem, command):
+def make_copy(problem: str | pathlib.Path | None, command: Sequence[str]) -> ProblemCopy | None:
     """Returns the ProblemCopy that a run directory gets; None without a problem.
 
     problem: the path of the file. command: the first word in it that ends with .py is the script.
@@ -130,7 +131,9 @@ def make_copy(problem, command):
     return ProblemCopy(script.name, texts, original)
 
 
-def refuse_another_problem(directory, script, copy):
+def refuse_another_problem(
+    directory: pathlib.Path | None, script: str | pathlib.Path, copy: ProblemCopy | None
+) -> None:
     """Raises ValueError where a run directory has a run of another problem than a ProblemCopy.
 
     directory: None for a new one. script: of the command; the copy itself may run again. copy: None
@@ -146,7 +149,7 @@ def refuse_another_problem(directory, script, copy):
         )
 
 
-def again(command):
+def again(command: str) -> str:
     """Returns a command, with the problem in front that PROBLEM has named."""
     name = os.environ.get("PROBLEM")
     return f"PROBLEM={shlex.quote(os.path.abspath(name))} {command}" if name else command
@@ -164,14 +167,16 @@ def write_copy(directory, copy, command):
     return copy.replaced(list(command), str(directory / copy.script))
 
 
-def plug(problem, command, directory):
+def plug(
+    problem: str | pathlib.Path | None, command: Sequence[str], directory: pathlib.Path
+) -> list[str]:
     """Does all of it; returns the command. Raises ValueError, one line, or OSError."""
     copy = make_copy(problem, command)
     refuse_another_problem(directory, command[0], copy)
     return write_copy(directory, copy, command)
 
 
-def in_bash(copy, command):
+def in_bash(copy: ProblemCopy | None, command: Iterable[str]) -> tuple[str, str]:
     """Returns the command as bash, with a ProblemCopy in $OUTPUT_DIR, and lines that write it.
 
     copy: None where the script trains its own problem, which needs no such lines.

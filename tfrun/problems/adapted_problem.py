@@ -14,6 +14,8 @@ import pathlib
 import re
 import sys
 import types
+from collections.abc import Callable
+from typing import Any
 
 import keras
 import numpy as np
@@ -25,7 +27,7 @@ LARGE, PIECE = 2**24, 500  # numbers in a test set that is tested in pieces, of 
 LARGEST = 2**24  # the first whole number beside which float32 has gaps
 
 
-def load_own():
+def load_own() -> types.ModuleType:
     """Returns the module of the user's file, whose errors name that file and its lines."""
     text = pathlib.Path(__file__).with_name("own_problem.py").read_text(encoding="utf-8")
     module = types.ModuleType("own_problem")
@@ -55,7 +57,7 @@ class Columns:
     parts: arrays or tensors in lists, tuples and dicts. The matrix is of float32.
     """
 
-    def __init__(self, parts):
+    def __init__(self, parts: Any) -> None:
         flat = keras.tree.flatten(parts)
         self.form = keras.tree.map_structure(lambda part: 0, parts)
         self.shapes = [tuple(part.shape[1:]) for part in flat]
@@ -64,7 +66,7 @@ class Columns:
         ends = np.cumsum([math.prod(shape) for shape in self.shapes]).tolist()
         self.columns = [slice(*pair) for pair in zip([0, *ends], ends)]
 
-    def pack(self, parts):
+    def pack(self, parts: Any) -> Any:
         """Returns the matrix, [rows, columns].
 
         Arrays need no TensorFlow for it, which a script starts as it needs it, after load_data().
@@ -78,7 +80,7 @@ class Columns:
         ]
         return ops.concatenate(flat, axis=1)
 
-    def unpack(self, matrix):
+    def unpack(self, matrix: Any) -> Any:
         """Returns the parts of a matrix, an array or a tensor, in their shapes and types."""
         parts = [
             keras.ops.cast(keras.ops.reshape(matrix[:, columns], (-1, *shape)), dtype)
@@ -87,7 +89,7 @@ class Columns:
         return keras.tree.pack_sequence_as(self.form, parts)
 
 
-def load_data(name):
+def load_data(name: str) -> Data:
     """Returns Data with four arrays of numbers. Raises ValueError where that is not possible."""
     parts = [*own.load_data(name)]
     if len(parts) != 4:
@@ -120,7 +122,7 @@ def load_data(name):
     return shuffled(data) if getattr(own, "SHUFFLE", True) else data
 
 
-def shuffled(data):
+def shuffled(data: Data) -> Data:
     """Returns the Data with its rows for training in another order, which all tasks share.
 
     A worker takes every n-th row: of rows that alternate between two classes it would have one.
@@ -138,7 +140,7 @@ def shuffled(data):
     return result
 
 
-def arrays(part, where):
+def arrays(part: Any, where: str) -> Any:
     """Returns one part of the data as an array, or several in the lists and dicts they came in."""
     if isinstance(part, dict):
         return {key: arrays(each, f"{where}[{key!r}]") for key, each in part.items()}
@@ -148,7 +150,7 @@ def arrays(part, where):
     return array(part, where)
 
 
-def array(part, where):
+def array(part: Any, where: str) -> np.ndarray:
     """Returns numbers in the byte order of this machine. Raises ValueError where there are none."""
     for convert in "toarray", "to_numpy", "numpy":  # of scipy.sparse, of pandas, of a tensor
         if hasattr(part, convert):
@@ -182,14 +184,14 @@ def array(part, where):
 class Unpack(keras.layers.Layer):
     """Gives the model its inputs."""
 
-    def call(self, x):
+    def call(self, x: Any) -> Any:
         return forms["x"].unpack(x)
 
 
 class Pack(keras.layers.Layer):
     """Makes the columns of one matrix of the model's outputs."""
 
-    def call(self, outputs):
+    def call(self, outputs: Any) -> Any:
         flat = keras.tree.flatten(outputs)
         checks = [
             tf.debugging.assert_less(
@@ -207,11 +209,11 @@ class Pack(keras.layers.Layer):
 class InPieces(keras.layers.Layer):
     """Gives a model a large test set in pieces, one after another: all at once need much memory."""
 
-    def __init__(self, model):
+    def __init__(self, model: Any) -> None:
         super().__init__(dtype="float32")
         self.model = model
 
-    def call(self, x, training=False):
+    def call(self, x: Any, training: bool = False) -> Any:
         rows = x.shape[0]
         if training or not rows or rows <= PIECE:
             return self.model(x, training=training)
@@ -228,7 +230,7 @@ class InPieces(keras.layers.Layer):
         return keras.ops.concatenate(outputs)
 
 
-def make_model(data):
+def make_model(data: Data) -> Any:
     """Returns the user's model, or one around it with one input and one output.
 
     Raises ValueError where no script can train it.
@@ -262,7 +264,7 @@ def make_model(data):
     return around
 
 
-def refuse_large_numbers(kind, name, parts):
+def refuse_large_numbers(kind: str, name: str, parts: Any) -> None:
     """Raises ValueError where a column of float32 cannot hold a whole number.
 
     Fractions are rounded to seven digits, as in any float32; whole numbers tell rows apart.
@@ -279,7 +281,7 @@ def refuse_large_numbers(kind, name, parts):
             )
 
 
-def freeze(layer):
+def freeze(layer: Any) -> None:
     """Turns what a layer has learned before training into arrays, as a graph takes no tensor.
 
     Raises ValueError where a layer cannot be trained here.
@@ -295,25 +297,25 @@ def freeze(layer):
         layer.mean, layer.variance = np.asarray(layer.mean), np.asarray(layer.variance)
 
 
-def grouped(kind, values):
+def grouped(kind: str, values: Any) -> Any:
     """Returns targets or outputs as the user's functions take them."""
     return forms[kind].unpack(values) if kind in forms else values
 
 
-def widened(values):
+def widened(values: Any) -> Any:
     """Returns the values in float32 where they have half of it: a mean over rows needs more."""
 
-    def wide(part):
+    def wide(part: Any) -> Any:
         half = keras.backend.standardize_dtype(part.dtype) in ("float16", "bfloat16")
         return keras.ops.cast(part, "float32") if half else part
 
     return keras.tree.map_structure(wide, values)
 
 
-def of_each_row(function):
+def of_each_row(function: Callable) -> Callable:
     """Returns a loss or metric of one's own, as a function of what scripts have."""
 
-    def value(y, outputs):
+    def value(y: Any, outputs: Any) -> Any:
         values = function(grouped("y", y), widened(grouped("outputs", outputs)))
         refuse_other_rows(function, y, outputs, values)
         return widened(values)
@@ -321,7 +323,7 @@ def of_each_row(function):
     return value
 
 
-def refuse_other_rows(function, y, outputs, values):
+def refuse_other_rows(function: Callable, y: Any, outputs: Any, values: Any) -> None:
     """Raises ValueError where the values are no numbers for each row of y and the outputs.
 
     Where y has rows and the outputs have rows and one column, their difference is a matrix.
@@ -342,7 +344,7 @@ def refuse_other_rows(function, y, outputs, values):
         )
 
 
-def checked(metrics):
+def checked(metrics: dict[str, tuple[str, Any]]) -> dict[str, tuple[str, Any]]:
     """Returns METRICS for the scripts. Raises ValueError where one has no name or no function."""
     for name, pair in metrics.items():
         if not re.fullmatch(r"(?!loss$)[\w %@.-]+", name):

@@ -16,6 +16,8 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
+from typing import Any
 
 from tfrun.launch import cluster, signals
 from tfrun.launch.task import has_ended, shell_code, start_process
@@ -27,7 +29,7 @@ SILENCE = 15  # seconds without a heartbeat after which tfrun counts as gone
 GRACE = 2  # seconds between asking a task to end and killing it; tfrun's own is 3
 
 
-def wait_for_end(over=lambda: False):
+def wait_for_end(over: Callable[[], Any] = lambda: False) -> Any:
     """Waits until tfrun is gone, or over(); returns over()."""
     last_heartbeat = time.monotonic()
     while not over() and time.monotonic() < last_heartbeat + SILENCE:
@@ -38,7 +40,7 @@ def wait_for_end(over=lambda: False):
     return over()
 
 
-def problem(request):
+def problem(request: dict[str, Any]) -> str | None:
     """Returns why a task would fail on this host, one line; None if it would not."""
     script = os.path.join(request["folder"], request["script"])
     if not os.path.isfile(script):
@@ -61,8 +63,9 @@ def problem(request):
     return None
 
 
-def check(request):
+def check(request: dict[str, Any]) -> None:
     """Answers with free ports and what the host has, or with what is wrong."""
+    answer: dict[str, Any]
     if wrong := problem(request):
         answer = {"wrong": wrong}
     else:
@@ -71,7 +74,7 @@ def check(request):
     print(REPLY + json.dumps(answer))
 
 
-def task(request):
+def task(request: dict[str, Any]) -> int:
     """Runs a task; returns its exit code, as a shell would."""
     os.chdir(request["folder"])
     path = os.path.join(request["env"]["OUTPUT_DIR"], f".{request['name']}.lock")
@@ -93,7 +96,7 @@ def task(request):
     return code if by_itself else 255  # as ssh's own
 
 
-def main():
+def main() -> int | None:
     """Serves the request; returns the exit code, 1 without a request."""
     line = sys.stdin.buffer.readline()
     if not line:

@@ -18,6 +18,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from tfrun import known_errors
 from tfrun.launch import cluster, exposed
@@ -25,8 +27,15 @@ from tfrun.launch.supervisor import LaunchSpec
 from tfrun.launch.task import Task, end_with_parent
 from tfrun.ssh import agent
 
-# target: what ssh gets; name: the address for the other tasks; slots: how many tasks it may have.
-Host = collections.namedtuple("Host", "target name slots")
+
+class Host(NamedTuple):
+    """A host of --hosts."""
+
+    target: str  # what ssh gets
+    name: str  # the address for the other tasks
+    slots: int  # how many tasks it may have
+
+
 ANSWER = 30  # seconds that a host may take to answer, its connection included
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 AGENT = f"""import sys; sys.path.insert(0, {str(ROOT)!r})
@@ -48,7 +57,7 @@ OPTIONS += ["LogLevel=ERROR", "ServerAliveInterval=6", "ServerAliveCountMax=3"]
 SSH = ["ssh", "-T", "-x", "-a", *(f"-o{option}" for option in OPTIONS)]
 
 
-def parse(text):
+def parse(text: str) -> list[Host]:
     """Returns [Host] of "host1:2,user@host2:4". Raises ArgumentTypeError."""
     hosts = []
     for part in text.split(","):
@@ -82,7 +91,7 @@ def deal(jobs: dict[str, int], hosts: list[Host]) -> dict[tuple[str, int], Host]
     return dict(zip(tasks, slots))
 
 
-def plan(host_of_task):
+def plan(host_of_task: Mapping[tuple[str, int], Host]) -> list[str]:
     """Returns ["host1: ps 0, worker 0", ...]."""
     tasks = collections.defaultdict(list)
     for (job, index), host in host_of_task.items():
@@ -102,7 +111,7 @@ def ask(requests: dict[Host, dict]) -> dict[Host, dict]:
         return dict(zip(requests, pool.starmap(answer, requests.items())))
 
 
-def answer(host, request):
+def answer(host: Host, request: dict[str, Any]) -> dict[str, Any]:
     """Returns the answer of a host, {"wrong": why} where none comes in time."""
     try:
         done = subprocess.run(
@@ -123,7 +132,7 @@ def answer(host, request):
     return {"wrong": reason(host, done.returncode, done.stdout.strip())}
 
 
-def reason(host, code, output):
+def reason(host: Host, code: int, output: str) -> str:
     """Returns why there is no answer, by the exit code and what ssh or Python has said."""
     if code in (126, 127):
         return f"there is no Python at {sys.executable} there: it must be at the same path"
@@ -138,15 +147,28 @@ def reason(host, code, output):
 class RemoteTask(Task):
     """A task on a host; its process here is the shell around ssh."""
 
-    def __init__(self, host, job, index, command, env, directory):
-        request = {"do": "task", "name": f"{job}-{index}", "folder": os.getcwd()}
-        request |= {"env": env, "command": command}
+    def __init__(
+        self,
+        host: Host,
+        job: str,
+        index: int,
+        command: list[str],
+        env: dict[str, str],
+        directory: pathlib.Path,
+    ) -> None:
+        request = {
+            "do": "task",
+            "name": f"{job}-{index}",
+            "folder": os.getcwd(),
+            "env": env,
+            "command": command,
+        }
         command = ["bash", "-c", CONNECT, "tfrun", *ssh_command(host)]
         env = {**env, "TFRUN_REQUEST": json.dumps(request)}
         super().__init__(job, f"{job} {index}", command, env, directory)
         self.host = host
 
-    def exit_description(self):
+    def exit_description(self) -> str:
         """Returns how it ended, and where."""
         if self.exit_code == 255:
             return f"lost its connection to {self.host.name}"
@@ -183,7 +205,11 @@ def prepare(spec: LaunchSpec, host_of_task: dict[tuple[str, int], Host]) -> Laun
     return dataclasses.replace(spec, tasks=tasks, notes=notes)
 
 
-def make_tasks(spec, host_of_task, answers) -> list[Task]:
+def make_tasks(
+    spec: LaunchSpec,
+    host_of_task: Mapping[tuple[str, int], Host],
+    answers: Mapping[Host, dict[str, Any]],
+) -> list[Task]:
     """Returns the tasks, each with the environment that its host's answer gives it."""
     hosts = host_of_task.values()
     ports = {host: iter(answer["ports"]) for host, answer in answers.items()}
