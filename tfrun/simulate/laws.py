@@ -5,6 +5,7 @@ from its pull until its gradient is there. It is the same mini-batch in all sche
 """
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +29,9 @@ LAWS = {
 }
 
 
-def number(name, value, least=None, whole=False, finite=True):
+def number(
+    name: str, value: Any, least: float | None = None, whole: bool = False, finite: bool = True
+) -> Any:
     """Returns a number; least: the smallest that is allowed, by default any above 0.
 
     Raises ValueError, in one line, for anything else: NaN, text, True, 2.5 where it must be whole.
@@ -43,7 +46,7 @@ def number(name, value, least=None, whole=False, finite=True):
     return int(value) if whole else float(value)
 
 
-def checked(times):
+def checked(times: Any) -> np.ndarray:
     """Returns times as an array of floats. Raises ValueError unless all are finite and above 0."""
     times = np.asarray(times, float)
     if times.ndim != 2 or not times.size:
@@ -53,7 +56,7 @@ def checked(times):
     return times
 
 
-def stream(seed, k, purpose=0):
+def stream(seed: int, k: int, purpose: int = 0) -> np.random.Generator:
     """Returns the random numbers of worker k: the same ones whatever n is.
 
     With one stream for all, a worker more would change the times of every other one. purpose: 0 for
@@ -62,7 +65,15 @@ def stream(seed, k, purpose=0):
     return np.random.Generator(np.random.Philox(key=[seed, k + (purpose << 32)]))
 
 
-def step_times(law, n, updates, mean=None, seed=0, shape=None, slowness=0.0):
+def step_times(
+    law: Any,
+    n: int,
+    updates: int,
+    mean: float | None = None,
+    seed: int = 0,
+    shape: float | None = None,
+    slowness: float = 0.0,
+) -> np.ndarray:
     """Returns the seconds of each mini-batch, [updates, n].
 
     law: a name in LAWS, or a list of measured seconds, from which each worker draws with
@@ -79,17 +90,18 @@ def step_times(law, n, updates, mean=None, seed=0, shape=None, slowness=0.0):
         shape = number("shape", shape, 1 if law == "heavy-tailed" else None) if shape else default
         if law == "heavy-tailed" and shape == 1 or law == "jitter" and shape > 1:
             raise ValueError(f"this law has no such mean with the shape {shape}")
-        mean = number("mean", 1.0 if mean is None else mean)
-        mean /= 0.99 + shape / 100 if law == "pauses" else 1
+        scale: float = number("mean", 1.0 if mean is None else mean)
+        scale /= 0.99 + shape / 100 if law == "pauses" else 1
     else:
         known = checked(np.reshape(law, (-1, 1)))[:, 0]
-        mean = 1.0 if mean is None else number("mean", mean) / known.mean()
+        scale = 1.0 if mean is None else number("mean", mean) / known.mean()
 
-        def draw(random, size, shape):
+        def draw(random: np.random.Generator, size: int, shape: float) -> np.ndarray:
             return random.choice(known, size)
 
-    times = mean * np.stack([draw(stream(seed, k), updates, shape) for k in range(n)], axis=1)
+    times = scale * np.stack([draw(stream(seed, k), updates, shape) for k in range(n)], axis=1)
     if isinstance(law, str) and law == ONE_SLOW:
+        assert shape is not None  # the law has a default
         times[:, -1] *= shape
     if slowness:
         normal = np.array([stream(seed, k, purpose=4).normal() for k in range(n)])
@@ -97,7 +109,7 @@ def step_times(law, n, updates, mean=None, seed=0, shape=None, slowness=0.0):
     return times
 
 
-def local_steps(times, T):
+def local_steps(times: np.ndarray, T: int) -> np.ndarray:
     """Returns the seconds of T mini-batches in a row, [updates // T, n]. Raises ValueError."""
     times, T = checked(times), number("T", T, 1, whole=True)
     if len(times) < T:
@@ -105,7 +117,7 @@ def local_steps(times, T):
     return times[: len(times) // T * T].reshape(-1, T, times.shape[1]).sum(axis=1)
 
 
-def lost(times, k, i, away):
+def lost(times: np.ndarray, k: int, i: int, away: float) -> np.ndarray:
     """Returns the times where worker k is lost in its i-th mini-batch, and comes back.
 
     away: seconds from the end that this mini-batch would have had to its end in the worker that has

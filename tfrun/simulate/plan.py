@@ -7,7 +7,8 @@ message, and it serves one message after the other.
 """
 
 import re
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,7 +37,7 @@ class Run(NamedTuple):
     lead: int = 0  # updates that a worker may be ahead at most; 0: any
 
 
-def quantity(text, units):
+def quantity(text: str, units: Mapping[str, float]) -> float:
     """Returns "10Gbit/s" as bytes a second, "0.1ms" as seconds. Raises ValueError."""
     match = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*(\D\S*)\s*", text)
     if not match or match[2] not in units:
@@ -44,7 +45,13 @@ def quantity(text, units):
     return float(match[1]) * units[match[2]]
 
 
-def measured(pushes, servers, backups=0, lead=0, kind=""):
+def measured(
+    pushes: Mapping[str, Mapping[str, np.ndarray]],
+    servers: int,
+    backups: int = 0,
+    lead: int = 0,
+    kind: str = "",
+) -> Run:
     """Returns the Run of a run's rows: {task: {column: array}}. Raises ValueError.
 
     The first tenth of each task's rows does not count. Where several workers push for one update,
@@ -72,7 +79,7 @@ def measured(pushes, servers, backups=0, lead=0, kind=""):
     return Run(len(rows), servers, together, compute, pull, sent, size, batches, backups, lead)
 
 
-def ways(run, n, B, a):
+def ways(run: Run, n: int, B: float, a: float) -> tuple[float, float]:
     """Returns the seconds that n workers together spend on the way of a step, (lowest, highest)."""
     half, own = max(run.bytes / 2, 1.0), run.pull + run.send
     if run.servers:
@@ -84,7 +91,7 @@ def ways(run, n, B, a):
     return own + link[0], own * max(1.0, more) + link[1]
 
 
-def predict(run, n, B=np.inf, a=0.0, seed=0):
+def predict(run: Run, n: int, B: float = np.inf, a: float = 0.0, seed: int = 0) -> dict[str, Any]:
     """Returns {"rate": [lowest, highest] mini-batches/s, "staleness": mean updates, in the same
     order, "shares": {...}}.
 
@@ -104,9 +111,14 @@ def predict(run, n, B=np.inf, a=0.0, seed=0):
         raise ValueError("its workers neither share a ps nor make steps together: no plan for that")
     else:
         both = 2 * (a + link * (1 - 1 / P))  # a worker's own link carries all, that of a ps 1 / P
-        on_the_way = [run.pull + run.send + 2 * (a + link)] * 2
-        queue = {"pull": run.pull * P + link, "push": run.send * P + link, "servers": P}
-        free = {"pull": link, "push": link, "servers": P, "pause": run.pull}
+        way = run.pull + run.send + 2 * (a + link)
+        on_the_way = way, way
+        queue: dict[str, Any] = {
+            "pull": run.pull * P + link,
+            "push": run.send * P + link,
+            "servers": P,
+        }
+        free: dict[str, Any] = {"pull": link, "push": link, "servers": P, "pause": run.pull}
         traces = [schemes.queued(times + both + run.send, **free)]
         traces.append(schemes.queued(times + both, **queue))
         if run.lead:
@@ -120,7 +132,7 @@ def predict(run, n, B=np.inf, a=0.0, seed=0):
     return {"rate": sorted(rates), "staleness": late, "shares": shares}
 
 
-def first_to_change(run, n, B=np.inf, a=0.0):
+def first_to_change(run: Run, n: int, B: float = np.inf, a: float = 0.0) -> dict[str, float]:
     """Returns {a change: how many times as large the lowest rate becomes}, the largest first."""
     ten = laws.local_steps(laws.step_times(run.compute, 1, 5000), 10)[:, 0]
     changed = {
@@ -138,7 +150,14 @@ def first_to_change(run, n, B=np.inf, a=0.0):
     return dict(sorted(gains.items(), key=lambda gain: -gain[1]))
 
 
-def words(run, name, n, prediction, gains, link):
+def words(
+    run: Run,
+    name: str,
+    n: int,
+    prediction: Mapping[str, Any],
+    gains: Mapping[str, float],
+    link: str,
+) -> list[str]:
     """Returns the lines of a plan: what was measured, what is assumed, and what follows.
 
     name: of the example. prediction, gains: from predict() and first_to_change(). link: in words.

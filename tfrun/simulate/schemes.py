@@ -14,6 +14,8 @@ what makes no sense.
 
 import collections
 import heapq
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +31,7 @@ Trace = collections.namedtuple("Trace", "worker pull push version step")
 Pairs = collections.namedtuple("Pairs", "worker partner pull push late")
 
 
-def asynchronous(times, pause=0.0, gather=1):
+def asynchronous(times: np.ndarray, pause: float | np.ndarray = 0.0, gather: int = 1) -> Trace:
     """Each worker pulls, computes, pushes, and pulls again `pause` seconds later. (Recht 2011)
 
     pause: seconds, a number or [updates, n]. gather: K pushes make one update of w, whose workers
@@ -42,7 +44,9 @@ def asynchronous(times, pause=0.0, gather=1):
     return in_order(push - times, push, np.broadcast_to(np.asarray(pause) > 0, push.shape), gather)
 
 
-def bounded(times, s, notice=lambda waited: waited):
+def bounded(
+    times: np.ndarray, s: int, notice: Callable[[np.ndarray], Any] = lambda waited: waited
+) -> Trace:
     """A worker that has made c updates waits until all have made c - s. (Ho et al. 2013)
 
     notice(seconds until the wait may end): seconds until the worker knows, where it has to ask. No
@@ -63,7 +67,7 @@ def bounded(times, s, notice=lambda waited: waited):
     return in_order(pull, push, (freed >= np.vstack([np.zeros(n), push[:-1]])) & (freed > 0))
 
 
-def in_order(pull, push, after, gather=1):
+def in_order(pull: np.ndarray, push: np.ndarray, after: np.ndarray, gather: int = 1) -> Trace:
     """Returns the Trace of asynchronous pushes, until the first worker has made its last one.
 
     pull, push: seconds, [updates, n]. after: [updates, n], whether a pull sees all that has come
@@ -84,7 +88,7 @@ def in_order(pull, push, after, gather=1):
     return Trace(order % n, pull.ravel()[order], push.ravel()[order], seen, step)
 
 
-def synchronous(times, needed=None, late="dropped"):
+def synchronous(times: np.ndarray, needed: int | None = None, late: str = "dropped") -> Trace:
     """A step begins when w has moved, and ends with the `needed`-th gradient of n, by default all.
 
     late: what happens to the other gradients. "dropped": each is computed to its end, for nothing,
@@ -119,7 +123,15 @@ def synchronous(times, needed=None, late="dropped"):
     return Trace(*(np.concatenate(column) for column in zip(*rows)))
 
 
-def queued(times, pull=0.0, push=0.0, servers=1, law="constant", seed=0, pause=0.0):
+def queued(
+    times: np.ndarray,
+    pull: float = 0.0,
+    push: float = 0.0,
+    servers: int = 1,
+    law: str = "constant",
+    seed: int = 0,
+    pause: float = 0.0,
+) -> Trace:
     """Asynchronous, where each server has 1/P of w and serves one message after the other.
 
     pull, push: seconds that one server alone takes to send w, and to take a gradient and move w; it
@@ -162,7 +174,7 @@ def queued(times, pull=0.0, push=0.0, servers=1, law="constant", seed=0, pause=0
     return in_order(np.array(pulled).T, np.array(pushed).T, after)
 
 
-def gossip(times, exchange=0.0, ring=False, seed=0):
+def gossip(times: np.ndarray, exchange: float = 0.0, ring: bool = False, seed: int = 0) -> Pairs:
     """After each mini-batch a worker averages with one other, by chance. (AD-PSGD, Lian 2018)
 
     exchange: seconds in which both are busy with it; the other one computes on, but nobody averages
@@ -198,12 +210,12 @@ def gossip(times, exchange=0.0, ring=False, seed=0):
     return Pairs(worker.astype(int), other.astype(int), pull, push, late.astype(int))
 
 
-def staleness(trace):
+def staleness(trace: Trace) -> np.ndarray:
     """Returns, for each gradient that moved w, the updates between its pull and its own."""
     return (trace.step - trace.version)[trace.step >= 0]
 
 
-def rate(trace):
+def rate(trace: Trace) -> float:
     """Returns the gradients a second that moved w, behind the step in which a tenth is reached.
 
     A rate must begin at the end of a step: otherwise it counts gradients, but not their time.
