@@ -176,17 +176,15 @@ def plug(
     return write_copy(directory, copy, command)
 
 
-def in_bash(copy: ProblemCopy | None, command: Iterable[str]) -> tuple[str, str]:
+def in_bash(copy: ProblemCopy | None, command: Sequence[str]) -> tuple[str, str]:
     """Returns the command as bash, with a ProblemCopy in $OUTPUT_DIR, and lines that write it.
 
     copy: None where the script trains its own problem, which needs no such lines.
     """
     if copy is None:
         return shlex.join(command), ""
-    words = [
-        f'"$OUTPUT_DIR"/{copy.script}' if word is None else shlex.quote(word)
-        for word in copy.replaced(list(command), None)
-    ]
+    words = [shlex.quote(word) for word in command]
+    words[list(command).index(copy.original)] = f'"$OUTPUT_DIR"/{copy.script}'
     files = []
     for name, text in copy.texts.items():
         text = text.removesuffix("\n")
