@@ -13,7 +13,7 @@ import os
 import pathlib
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 OWN, ADAPTED = "own_problem.py", "adapted_problem.py"
