@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The tests, in three tiers.
-#   bash tests/run.sh                       core, what CI runs: at most 11 minutes on 2 cores
+#   bash tests/run.sh                       core, what CI runs: at most 10.5 minutes on 2 cores
 #   bash tests/run.sh core -k tfrun         some of it, by pytest's flags
 #   bash tests/run.sh all                   everything that changes may break: at most 52 minutes
 #   bash tests/run.sh all horovod recovery  these parts, also where they have passed at this commit

@@ -413,6 +413,7 @@ def check_going_on(quick, folder, name, changes=()):
     assert apart == 0, f"parameters: {apart:g} apart"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name", ["top-k", *(pytest.param(name, marks=pytest.mark.long) for name in ("power", "sign"))]
 )

@@ -394,6 +394,7 @@ STEPS_TOGETHER = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", STEPS_TOGETHER)
 def test_a_step_that_is_not_made_once_is_caught(name):
     with support.caught("(steps|losses|parameters)"):
@@ -487,6 +488,7 @@ def test_places_in_files_go_on(tmp_path):
     check_places(tmp_path)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "changes",
     [
@@ -500,6 +502,7 @@ def test_places_that_get_lost_are_caught(changes, tmp_path):
         check_places(tmp_path, changes)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name, changes",
     [
@@ -555,6 +558,7 @@ THREADS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fails, changes", support.mistakes(THREADS, core=1))
 def test_a_mistake_in_a_push_is_caught(fails, changes):
     with support.caught(fails):

@@ -216,6 +216,7 @@ def test_every_gradient_comes_to_every_worker_once(mode):
     check(mode)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", MODES)
 def test_all_w_are_alike_when_all_gradients_have_come(mode):
     """Catches a gradient that is lost, and in a forwarder two that come in two orders."""
@@ -225,6 +226,7 @@ def test_all_w_are_alike_when_all_gradients_have_come(mode):
 CHECKS = {"forwarder: order": check_at_once}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("script, fails, changes", equations.mistakes([SCRIPT], core=1))
 def test_a_mistake_is_caught(script, fails, changes):
     with support.caught(fails):
@@ -255,6 +257,7 @@ LOST = [  # worker 1 ends, in the middle of a run
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", MODES)
 def test_a_run_ends_with_one_w(mode, tmp_path):
     """Through the ports of three workers, of a w in parts, with a checkpoint that has all parts."""

@@ -92,7 +92,7 @@ def in_a_ring(path, n, rounds, random=None, text=None, **flags):
 @pytest.mark.parametrize(
     "folder, n, random, grows",
     [
-        ("DOWNPOUR-Easy", 3, False, False),
+        pytest.param("DOWNPOUR-Easy", 3, False, False, marks=pytest.mark.long),
         ("DOWNPOUR-Easy", 8, False, True),
         pytest.param("DOWNPOUR-Easy", 20, True, True, marks=pytest.mark.nightly),
         pytest.param("ADAG", 8, False, False, marks=pytest.mark.long),
@@ -294,6 +294,7 @@ OUTSIDE = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fails, changes", support.mistakes(OUTSIDE, core=2))
 def test_a_clock_apart_from_its_update_is_caught(fails, changes):
     with support.caught(fails):
@@ -518,6 +519,7 @@ def test_delaying_the_momentum_makes_late_pushes_stable(delay, grows):
     check_delay(delay, grows)
 
 
+@pytest.mark.long
 def test_momentum_at_every_push_is_caught():
     """It makes all N of them grow."""
     at_once = [("tf.equal((ticket + 1) % N, 0)", "ticket >= 0")]
@@ -697,6 +699,7 @@ BOUNDS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "check, fails, changes",
     [*support.mistakes(CORE_BOUNDS, core=1), *support.mistakes(BOUNDS, core=0)],

@@ -350,11 +350,13 @@ def check_kept(changes=(), schedule="1f1b"):
     interleaved.check_apart(compared, 1e-4)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
 def test_what_layers_keep_and_their_penalties(schedule):
     check_kept(schedule=schedule)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "fails, changes",
     [
@@ -384,6 +386,7 @@ def test_the_test_is_that_of_the_whole_model():
     assert np.abs(np.array(results[0]) - results[1]).max() < 1e-6
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("script, fails, changes", equations.mistakes([SCRIPT], core=2))
 def test_a_mistake_is_caught(script, fails, changes):
     text = examples.replaced(script, changes)

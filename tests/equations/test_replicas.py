@@ -64,6 +64,7 @@ def test_replicas_are_one_worker_on_the_union_of_their_batches(name, run):
     union(run, name, 3)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("script, fails, changes", equations.mistakes(SCRIPTS.values(), core=1))
 def test_a_mistake_is_caught(script, fails, changes, run):
     """The mistaken script runs to exit 0, and the comparison fails on it by name."""

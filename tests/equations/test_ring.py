@@ -269,6 +269,7 @@ def test_gradients_of_two_threads(tmp_path):
         check_threads([("with self.lock:", "if True:")])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("script, fails, changes", equations.mistakes([SCRIPT], core=1))
 def test_a_mistake_in_the_training_is_caught(script, fails, changes, quick, tmp_path):
     """The mistaken script ends well."""
@@ -309,6 +310,7 @@ def test_a_worker_that_dies(quick, tmp_path):
     assert "The ring is broken" in errors.explain(output)
 
 
+@pytest.mark.long
 def test_the_whole_cluster_dies_and_goes_on(quick, tmp_path):
     """From the last checkpoint, which rank 0 alone has."""
     kill = at_step(27, "True: os.kill(os.getpid(), 9)")

@@ -178,6 +178,7 @@ TIMED = {"towers": (TOWERS, {}), "horovod": (HOROVOD, {})}
 TIMED |= {"ring": (RING, {}), "ring in buckets": (RING, {"buckets": 3})}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", TIMED)
 def test_a_late_gradient_is_in_the_times_of_its_row(name, tmp_path):
     """Catches a time of the pull that TensorFlow takes after the gradient."""

@@ -282,6 +282,7 @@ def check(fails, text):
         check_overlap("3", text)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("script, fails, changes", equations.mistakes([SCRIPT], core=1))
 def test_a_mistake_is_caught(script, fails, changes):
     more = WIDE if fails == "memory" else []

@@ -248,6 +248,7 @@ def test_a_mistake_is_caught(script, fails, changes):
         compare(script, n=3, text=text, seconds=support.patience(8))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("check, fails, changes", support.mistakes(MISTAKES, core=1))
 def test_a_mistake_in_who_takes_part_is_caught(check, fails, changes):
     text = examples.replaced(SYNC, changes)

@@ -252,6 +252,7 @@ def test_a_run_with_two_ps_and_four_workers_learns(tmp_path):
     assert len(shards) == 2, "one part of the checkpoint from each ps"
 
 
+@pytest.mark.long
 def test_distributed_is_non_distributed(tmp_path):
     """One worker and a ps compute, to the last bit, what one process does."""
     flags, losses = ["--steps", "50", "--seed", "3"], []
@@ -264,12 +265,10 @@ def test_distributed_is_non_distributed(tmp_path):
     assert len(losses[0]) == 50 and losses[0] == losses[1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "number",
-    [
-        pytest.param(signal.SIGINT, id="Ctrl-C", marks=pytest.mark.long),
-        pytest.param(signal.SIGKILL, id="kill -9"),
-    ],
+    [pytest.param(signal.SIGINT, id="Ctrl-C"), pytest.param(signal.SIGKILL, id="kill -9")],
 )
 def test_nothing_is_left_of_a_stopped_run(number, tmp_path):
     """In the middle of training, through run.sh, which has become tfrun by then.

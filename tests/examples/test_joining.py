@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 
+import pytest
 import support
 from lab import examples
 
@@ -11,6 +12,7 @@ HOGWILD = examples.main_script("HogWild")
 STEPS = 3000
 
 
+@pytest.mark.long
 def test_a_worker_joins(tmp_path):
     """It gets a rank and a file of its own, and all updates together are exactly --steps.
 

@@ -119,6 +119,7 @@ def pipeline_rows(file):
     return tf.data.TFRecordDataset(file).as_numpy_iterator()
 
 
+@pytest.mark.long
 def test_who_starts_again_goes_on_where_it_was(pipeline):
     """From each place on come the mini-batches that would have come, over the end of an epoch."""
     data, order = pipeline
@@ -257,6 +258,7 @@ def test_a_file_ends_training_early(stopped):
     assert (result["steps"], result["stopped_early"]) == (last, True)
 
 
+@pytest.mark.long
 def test_only_the_evaluator_tests(stopped):
     """It tests checkpoints once each, in their order and up to the last; the chief tests none."""
     assert len(steps_of_tests(stopped)) >= 2

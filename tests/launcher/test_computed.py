@@ -1375,6 +1375,7 @@ grid: {rate: [0.1, 0.2]}
 
 def test_which_runs_a_job_starts(capsys, monkeypatch, tmp_path):
     """Catches more runs at once than there are, a grid in another folder, and one run as a grid."""
+    monkeypatch.delenv("RUNS_DIR", raising=False)
     pathlib.Path("train.py").touch()
     seen = []
     monkeypatch.setattr(job, "run_grid", lambda given, n, where: seen.append((n, where)) or 7)

@@ -76,6 +76,7 @@ def real(tmp_path_factory):
     return directory, done.stdout
 
 
+@pytest.mark.long
 def test_an_evaluator_beside_a_run_that_trains(real):
     """It tests each newest checkpoint once, and the run waits for it; it prints with its name.
 
