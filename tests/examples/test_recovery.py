@@ -136,7 +136,7 @@ def test_a_machine_that_stands_still_goes_on(example, flags, tmp_path):
     processes += [support.program_of(process) for process in processes]
     for one in processes:
         one.suspend()
-    time.sleep(20)
+    time.sleep(13)
     for one in processes:
         one.resume()
     _, output = check_the_end(process, directory, 4000)
