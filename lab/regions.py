@@ -93,7 +93,7 @@ def folded(path):
         if name:
             lines.append(f"# [{name}]")
         else:
-            lines += [line for line in part if not MARKER.match(line)]
+            lines.extend(line for line in part if not MARKER.match(line))
     if '"""' not in lines[1:]:
         raise ToolError(f'{shown(path)}: end its docstring with a line """')
     lines = lines[lines.index('"""', 1) + 1 :]

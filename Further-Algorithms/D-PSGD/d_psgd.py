@@ -6,7 +6,7 @@
 Kind:          gossip, synchronous
 Paper:         Lian, Zhang, Zhang, Hsieh, Zhang, Liu 2017, Can Decentralized Algorithms Outperform
                Centralized Algorithms?
-Differs from:  Ring-AllReduce: each worker keeps its own w, and averages it with its two neighbours'
+Differs from:  Ring-AllReduce: each worker averages its own w with those of its two neighbours
 Simplified:    a ring and weights of 1/3, not any graph; w is sent when the gradient is computed
 Run:           bash run.sh
 """

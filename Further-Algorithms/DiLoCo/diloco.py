@@ -8,7 +8,7 @@
 Kind:          parameter server, synchronous
 Paper:         Douillard et al. 2023, DiLoCo: Distributed Low-Communication Training of Language
                Models
-Differs from:  Local-SGD: AdamW takes the local steps, a second optimizer the common one
+Differs from:  Local-SGD: AdamW takes the local steps; a second optimizer takes the common one
 Simplified:    after its warm-up the rate of AdamW is constant, where the paper lets it fall; it
                multiplies the weight decay, as in PyTorch and Keras; gradients are not clipped
 Run:           bash run.sh

@@ -8,7 +8,7 @@
 
 Kind:          gossip, asynchronous
 Paper:         Strom 2015, Scalable Distributed DNN Training Using Commodity GPU Cloud Computing
-Differs from:  HogWild: no server: each worker keeps its own w, and sends its gradients to all
+Differs from:  HogWild: without a server, each worker keeps its own w and sends its gradients to all
 Simplified:    whole gradients; the paper sends few entries of each, and keeps what it leaves out;
                it has no forwarder
 Run:           bash run.sh

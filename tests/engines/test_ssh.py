@@ -184,8 +184,11 @@ def test_how_a_task_at_a_host_ended(tmp_path):
         assert task.exit_description() == words
     request = json.loads(task.env["TFRUN_REQUEST"])
     assert request == {
-        **{"do": "task", "name": "worker-1", "folder": os.getcwd()},
-        **{"env": {"A": "b"}, "command": ["python"]},
+        "do": "task",
+        "name": "worker-1",
+        "folder": os.getcwd(),
+        "env": {"A": "b"},
+        "command": ["python"],
     }
 
 

@@ -132,12 +132,12 @@ def test_a_machine_that_stands_still_goes_on(example, flags, tmp_path):
     directory, launcher = tmp_path / "run", support.ROOT / example / "run.sh"
     process = begin(directory, 4000, launcher, flags, REQUIRED_WAIT_SECONDS="8")
     support.wait_until(lambda: checkpoint(directory) >= 300, 60, "a checkpoint")
-    processes = support.processes_of(directory)
-    processes += [support.program_of(process) for process in processes]
-    for one in processes:
+    tasks = support.processes_of(directory)
+    programs = [support.program_of(task) for task in tasks]  # in which their scripts run
+    for one in [*tasks, *programs]:
         one.suspend()
     time.sleep(13)
-    for one in processes:
+    for one in [*tasks, *programs]:
         one.resume()
     _, output = check_the_end(process, directory, 4000)
     assert "after the standstill; it starts again" in output

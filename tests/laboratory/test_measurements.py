@@ -633,7 +633,8 @@ class Clock:
     def monotonic(self):
         return self.now
 
-    time = perf_counter = monotonic
+    time = monotonic
+    perf_counter = monotonic
 
 
 def peers_of(chief=False):
@@ -1266,7 +1267,7 @@ def trained(calls):
             calls.more.append(more)
         return True, [(0, [0.0])]
 
-    return types.SimpleNamespace(train=train, **{name: None for name in ("window", "started")})
+    return types.SimpleNamespace(train=train, window=None, started=None)
 
 
 def test_the_bytes_of_compression():
@@ -2421,7 +2422,8 @@ def test_the_start_of_an_engine():
     Catches: the last update for the first one, or the other way round.
     """
     module = load("Beyond-One-Machine/start_up.py")
-    clock = module.time = Clock()
+    clock = Clock()
+    module.time = clock
 
     def popen(command, env, **more):
         for task, times in (("worker-0", (105, 110)), ("worker-1", (103, 120))):
@@ -2495,7 +2497,8 @@ def test_what_a_page_says_of_runs():
         clock.tick(5 + seeds[-1])
         return f"[worker 0] seed {seeds[-1]}\nx\n[tfrun] {folder}\n"
 
-    clock = module.time = Clock()
+    clock = Clock()
+    module.time = clock
     module.run, module.facts = run, lambda directory, seconds: {"seconds": seconds}
     module.keep_pictures = lambda directory, launcher, page: kept.append(seeds[-1])
     results = module.measure(support.ROOT / "HogWild" / "run.sh", 3, True)
