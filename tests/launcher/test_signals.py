@@ -6,12 +6,11 @@ import re
 import signal
 import subprocess
 import sys
-import time
 
 import psutil
 import pytest
 import support
-from small_scripts import TFRUN, start, tasks, write
+from small_scripts import TFRUN, tasks, write
 
 IGNORE = 'trap "" INT TERM HUP; exec "$@"'
 GRID = "script: train.py\nroles: {worker: {replicas: 1}}\ngrid: {seed: [0, 1]}\n"
@@ -191,48 +190,3 @@ def test_process_1_of_a_container(tmp_path, command):
     done = support.run_to_end(*unshare, *TFRUN, *command, cwd=tmp_path, env=env)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("zombies:") == done.stdout.count("zombies: 0")
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("failures, code", [(1, 0), (2, 4)])
-def test_a_machine_that_stood_still(tmp_path, failures, code):
-    """A task that fails after a standstill starts again without --restarts, but once.
-
-    Catches a time limit in a task, which has run although nobody did, as the end of the run.
-    """
-    write(
-        tmp_path,
-        f"""
-import pathlib
-count = pathlib.Path(__file__).with_name("count")
-starts = count.stat().st_size if count.exists() else 0
-if index == 1:
-    count.write_text("." * (starts + 1))
-    if 0 < starts < {failures}:
-        sys.exit(4)
-    while True:
-        began = time.monotonic()
-        time.sleep(0.1)
-        if time.monotonic() > began + 1:
-            sys.exit(4)
-        if starts >= {failures}:
-            break
-else:
-    time.sleep(6)
-""",
-    )
-    patch = "from tfrun.launch import supervisor; supervisor.STANDSTILL = 1"
-    process = start(tmp_path, "--workers", "2", patch=patch)
-    support.wait_until((tmp_path / "count").exists, 20, "the start of worker 1")
-    time.sleep(0.3)
-    stopped = [process, *tasks(tmp_path)]
-    for one in stopped:
-        one.send_signal(signal.SIGSTOP)
-    time.sleep(3.5)
-    for one in stopped:
-        one.send_signal(signal.SIGCONT)
-    output = process.communicate(timeout=support.patience(30))[0]
-    assert process.returncode == code, output
-    assert "[tfrun] this machine stood still for" in output
-    assert output.count("failed with exit code 4 after the standstill; it starts again") == 1
-    assert "restart 1 of" not in output
