@@ -208,8 +208,8 @@ def wait_until(condition, seconds, what=None):
 # region: transport
 # All that knows of tf.distribute.experimental.rpc: another transport can take its place here.
 rpc = tf.distribute.experimental.rpc
-LARGEST = 900_000  # numbers in a message: gRPC refuses one of more than 4 MB
-LOST = (  # the errors of a call to a ps that has ended, or begins anew
+MAX_PART_SIZE = 900_000  # numbers in a message: gRPC refuses one of more than 4 MB
+PS_LOST = (  # the errors of a call to a ps that has ended, or begins anew
     tf.errors.UnavailableError,
     tf.errors.InternalError,
     tf.errors.AbortedError,
@@ -221,13 +221,13 @@ NOT_SERVED = "is not registered"  # the error of a call before the ps listens an
 def check_address(address):
     """Raises OSError where a ps cannot listen at host:port: gRPC would not say so."""
     host, port = address.rsplit(":", 1)
-    place = host.strip("[]"), int(port)
+    host_and_port = host.strip("[]"), int(port)
     try:
-        socket.create_connection(place, 5).close()
+        socket.create_connection(host_and_port, 5).close()
     except OSError:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:  # with reuse_port, because a launcher may hold the port
-            socket.create_server(place, family=family, reuse_port=True).close()
+            socket.create_server(host_and_port, family=family, reuse_port=True).close()
         except OSError as error:
             raise OSError(f"no server can listen at {address}: {error.strerror}") from None
     else:
@@ -281,11 +281,11 @@ def layout(sizes, ps):
     """Returns the parts of all vectors, of which each is on one of so many ps."""
     parts = []
     for vector, dtype, size in sizes:
-        count = min(size, ps * -(-size // (ps * LARGEST))) or 1
+        count = min(size, ps * -(-size // (ps * MAX_PART_SIZE))) or 1
         ends = [size * i // count for i in range(count + 1)]
         for i in range(count):
-            place = f"{size} {ends[i]},{ends[i + 1] - ends[i]}"  # of the whole, in a checkpoint
-            parts.append(Part(vector, i, dtype, ends[i], ends[i + 1], place, i % ps))
+            slice_spec = f"{size} {ends[i]},{ends[i + 1] - ends[i]}"  # in a checkpoint
+            parts.append(Part(vector, i, dtype, ends[i], ends[i + 1], slice_spec, i % ps))
     return parts
 
 
@@ -340,9 +340,9 @@ def checked_function(function, signature, age, size=None, clock=None):
 
     def answer(header, *arguments):
         age_of_client, *others = tf.unstack(header[:4], 4)
-        known = tf.debugging.Assert(tf.equal(age_of_client, age), [OTHER_AGE])
+        check = tf.debugging.Assert(tf.equal(age_of_client, age), [OTHER_AGE])
         arguments = list(map(checked, arguments))
-        with tf.control_dependencies([known, *arguments]):
+        with tf.control_dependencies([check, *arguments]):
             if clock:
                 clock.worker, clock.ticket, clock.version = map(tf.identity, others)
                 clock.ranks = header[4:]
@@ -382,7 +382,7 @@ def serve_part(part, server, age, flags):
 def control_functions(age, next_age, sizes, ranks):
     """Returns {name: function} of what no part has for itself. ranks: {what: those who report}."""
 
-    def lost(of_age):
+    def on_ps_lost(of_age):
         if age == of_age:  # the chief may wait for a worker that waits for the chief
             end_waits(1)
         return np.int64(0)
@@ -397,13 +397,14 @@ def control_functions(age, next_age, sizes, ranks):
         ranks["joined"].add(rank := max(ranks["joined"], default=-1) + 1)
         return np.int64(rank)
 
+    joining = tf.CriticalSection()  # two that join at once get two ranks
     word = tf.TensorSpec([], tf.string)
     functions = {
         "status": (lambda: (age.read_value(), tf.constant(json.dumps(sizes))), []),
         "begin": (lambda new: next_age.assign(new).read_value(), [COUNT]),
         "report": (lambda *report: tf.numpy_function(missing, report, tf.int64), [word, COUNT]),
-        "join": (lambda: tf.numpy_function(free_rank, [], tf.int64), []),
-        "report_lost": (lambda *of_age: tf.numpy_function(lost, of_age, tf.int64), [COUNT]),
+        "join": (lambda: joining.execute(lambda: tf.numpy_function(free_rank, [], tf.int64)), []),
+        "report_lost": (lambda *of_age: tf.numpy_function(on_ps_lost, of_age, tf.int64), [COUNT]),
     }
     return {name: tf.function(*function, autograph=False) for name, function in functions.items()}
 
@@ -458,7 +459,6 @@ def serve(cluster, server, flags):
         wait_until(
             lambda: ranks["done"] >= ranks["joined"] or next_age != age, 10 * OPTIONAL_WAIT_SECONDS
         )
-        time.sleep(0.2)  # the last reply is on its way
         end_waits(1000)  # also of calls that are on their way: the port stays open while one waits
         Clock.queues.clear()
         del listening
@@ -582,7 +582,8 @@ class Ps:
         with tf.control_dependencies(sum([reply.get_value() for reply in pending], [])):
             replies = [self.call_one(name, *first).get_value()]
         counts = [tf.ensure_shape(v, []) for v in replies[0] if v.dtype == tf.int64]
-        shared = counts[0], counts[-1], *[v for v in replies[0] if v.dtype == tf.int32]
+        ticket, version = counts[0], counts[-1]  # a pull has one count, which is both
+        shared = ticket, version, *[v for v in replies[0] if v.dtype == tf.int32]
         with tf.control_dependencies(counts):
             pending = [
                 self.call_one(after or name, part, *piece, counts=shared) for part, *piece in others
@@ -596,7 +597,7 @@ class Ps:
         w, *more = [list(pieces) for pieces in zip(*returned)] or [None]
         if w:
             w = tf.ensure_shape(tf.concat(w, 0), [parts[-1].end])
-        return Reply(w, counts[-1], counts[0], ready, arrived, size, more)
+        return Reply(w, version, ticket, ready, arrived, size, more)
 
     def call_one(self, name, part, *arguments, counts=(0, 0)):
         """Calls the function of one part; what is returned has get_value() -> a list."""
@@ -646,7 +647,7 @@ class Ps:
         def have_same_age():
             try:
                 age, *others = set(self.ages())
-            except LOST:  # a ps begins just now
+            except PS_LOST:  # a ps begins just now
                 return False
             self.age.assign(age)
             return age and not others
@@ -737,12 +738,7 @@ def evaluation(model, x, y, ps=None):
 # arrival. Or it is a test: its end, its begin, global_step, and TEST. Times are seconds since 1970.
 PUSH = "push_time,pull_time,global_step,local_steps,examples,loss,staleness,bytes,wait_seconds"
 Push = collections.namedtuple("Push", PUSH)
-TEST = {"test_loss": "min"}
-for name, (better, function) in METRICS.items():
-    # Not an object of Keras with update_state(): it would also average over the tests before.
-    if better not in ("max", "min") or hasattr(function, "update_state"):
-        raise ValueError(f'METRICS needs ("max" or "min", function), not ({better!r}, {function})')
-    TEST[f"test_{name}"] = better
+TEST = {"test_loss": "min"} | {f"test_{name}": better for name, (better, _) in METRICS.items()}
 
 
 def push_row(pull_time, version, loss, reply, flags):
@@ -770,7 +766,11 @@ class Metrics:
     """What a task leaves in OUTPUT_DIR: metrics-<task>.csv; the chief also flags.json."""
 
     def __init__(self, cluster, model, flags):
-        """Raises ValueError if OUTPUT_DIR is no good name, or has another model's checkpoint."""
+        """Raises ValueError for bad METRICS, a bad OUTPUT_DIR, or another model's checkpoint."""
+        for mode, metric in METRICS.values():
+            # Not an object of Keras with update_state(): it would average over the tests before.
+            if mode not in ("max", "min") or hasattr(metric, "update_state"):
+                raise ValueError(f'METRICS needs ("max" or "min", function), not {(mode, metric)}')
         self.folder = folder = cluster.folder
         self.is_chief, self.flags = cluster.rank == 0, flags
         self.step = self.shown = 0
@@ -839,7 +839,7 @@ class Metrics:
 
 # region: train
 MORE_FLAGS += [("updates-per-call", 10, "updates in one call; take 1 where one takes seconds")]
-LOSSES = 5  # a worker gives up when it loses a ps more often than this between two updates
+MAX_PS_LOSSES = 5  # a worker gives up when it loses a ps more often than this between two updates
 
 
 def train(cluster, model, data, update, flags, seconds=REQUIRED_WAIT_SECONDS, backups=0):
@@ -935,12 +935,13 @@ def train(cluster, model, data, update, flags, seconds=REQUIRED_WAIT_SECONDS, ba
             losses = losses + 1 if lost_at == metrics.step else 1
             lost_at = metrics.step
             begins_anew = OTHER_AGE in error.message or NOT_SERVED in error.message
-            if losses > LOSSES or not (isinstance(error, LOST) or begins_anew):
+            if losses > MAX_PS_LOSSES or not (isinstance(error, PS_LOST) or begins_anew):
                 raise
             print("a ps was lost: training goes on from the last checkpoint", flush=True)
-            for client in ps.controls if isinstance(error, LOST) else []:
-                with contextlib.suppress(LOST):
-                    client.report_lost(ps.age).get_value()
+            if isinstance(error, PS_LOST):
+                for client in ps.controls:
+                    with contextlib.suppress(PS_LOST):
+                        client.report_lost(ps.age).get_value()
 
 
 if __name__ == "__main__":

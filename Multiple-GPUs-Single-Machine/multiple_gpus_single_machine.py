@@ -287,19 +287,18 @@ def push_row(update, step, flags):
 # arrival. Or it is a test: its end, its begin, global_step, and TEST. Times are seconds since 1970.
 PUSH = "push_time,pull_time,global_step,local_steps,examples,loss,staleness,bytes,wait_seconds"
 Push = collections.namedtuple("Push", PUSH)
-TEST = {"test_loss": "min"}
-for name, (better, function) in METRICS.items():
-    # Not an object of Keras with update_state(): it would also average over the tests before.
-    if better not in ("max", "min") or hasattr(function, "update_state"):
-        raise ValueError(f'METRICS needs ("max" or "min", function), not ({better!r}, {function})')
-    TEST[f"test_{name}"] = better
+TEST = {"test_loss": "min"} | {f"test_{name}": better for name, (better, _) in METRICS.items()}
 
 
 class Metrics:
     """What a task leaves in OUTPUT_DIR: metrics-<task>.csv; the chief also flags.json."""
 
     def __init__(self, task, workers, parameters, flags, ps=0):
-        """Raises ValueError if OUTPUT_DIR is no good name, or has another model's checkpoint."""
+        """Raises ValueError for bad METRICS, a bad OUTPUT_DIR, or another model's checkpoint."""
+        for mode, metric in METRICS.values():
+            # Not an object of Keras with update_state(): it would average over the tests before.
+            if mode not in ("max", "min") or hasattr(metric, "update_state"):
+                raise ValueError(f'METRICS needs ("max" or "min", function), not {(mode, metric)}')
         self.directory = folder = os.path.abspath(os.getenv("OUTPUT_DIR") or "output")
         self.is_chief = task == workers[0]
         self.flags = flags

@@ -171,19 +171,18 @@ def evaluation(model, x, y, ps=None):
 # mini-batch, bytes are those pulled and pushed, and wait_seconds pass from the gradient to its
 # arrival. Or it is a test: its end, its begin, global_step, and TEST. Times are seconds since 1970.
 PUSH = "push_time,pull_time,global_step,local_steps,examples,loss,staleness,bytes,wait_seconds"
-TEST = {"test_loss": "min"}
-for name, (better, function) in METRICS.items():
-    # Not an object of Keras with update_state(): it would also average over the tests before.
-    if better not in ("max", "min") or hasattr(function, "update_state"):
-        raise ValueError(f'METRICS needs ("max" or "min", function), not ({better!r}, {function})')
-    TEST[f"test_{name}"] = better
+TEST = {"test_loss": "min"} | {f"test_{name}": better for name, (better, _) in METRICS.items()}
 
 
 class Metrics:
     """What a run leaves in OUTPUT_DIR beside checkpoints: flags.json and metrics-worker-0.csv."""
 
     def __init__(self, model, flags):
-        """Raises ValueError if OUTPUT_DIR is no good name, or has another model's checkpoint."""
+        """Raises ValueError for bad METRICS, a bad OUTPUT_DIR, or another model's checkpoint."""
+        for mode, metric in METRICS.values():
+            # Not an object of Keras with update_state(): it would average over the tests before.
+            if mode not in ("max", "min") or hasattr(metric, "update_state"):
+                raise ValueError(f'METRICS needs ("max" or "min", function), not {(mode, metric)}')
         self.folder = folder = os.path.abspath(os.getenv("OUTPUT_DIR") or "output")
         self.flags, self.shown = flags, 0
         if set("*?[\\") & set(folder):  # patterns: it would find no checkpoint

@@ -46,7 +46,7 @@ FOLDER = ROOT / "tests" / "mutation"
 MOST_EQUIVALENT = 0.06  # of a sample
 COPY_SECONDS = 300  # for git to copy the project, at most
 FLAGS = ["-x", "-q", "--no-header", "--tb=short", "--durations=0", "--durations-min=9"]
-LEFT_OUT = ["-m", "not nightly", "-k", "not mistake"]
+LEFT_OUT = ["-m", "not nightly", "-k", "not mistake and not is_caught and not are_caught"]
 WARM = (  # imported once, before all forks; nothing of this project
     "tensorflow",
     "keras",
@@ -169,7 +169,8 @@ def outcomes(
     result = copy.parent / "outcomes"
     result.unlink(missing_ok=True)
     files = {place.file: group.tests[place.file] for place in chosen}
-    tests = list(dict.fromkeys(test for names in files.values() for test in names))
+    names = [test.partition(planting.WHERE)[0] for names in files.values() for test in names]
+    tests = list(dict.fromkeys(names))
     pid = os.fork()
     if not pid:
         code = 3

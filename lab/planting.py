@@ -31,10 +31,12 @@ from tfrun.launch.task import end_with_parent
 
 LIMIT = 4  # times the seconds of the same tests without a mistake, and MARGIN_SECONDS besides
 MARGIN_SECONDS = 20
+FIRST_SECONDS = 2400  # for all tests of a group without a mistake, at most
 STARTS = {"fork", "fork_exec", "posix_spawn", "sendmsg"}  # sendmsg: an order to support.fork_server
 TESTS = "tests"  # in the names of modules of the project, beside these packages
 PROJECT = ("lab", "tfrun")
 LEFT_OUT = "left out, because it fails without a mistake: "
+WHERE = " where "  # between a file of tests and a pattern, in groups.yaml
 
 
 @dataclasses.dataclass
@@ -227,7 +229,9 @@ class Planter:
         functions = loaded_functions(self.paths)
         gc.collect()
         gc.freeze()  # a fork that collects garbage leaves this alone
-        everything = list(session.items)
+        everything = [
+            item for item in session.items if any(self.looks_at(item.nodeid, f) for f in self.files)
+        ]
         watched = self.output.with_suffix(".watched")
 
         def without() -> None:
@@ -237,7 +241,7 @@ class Planter:
                 if functions[file]:
                     replace(path, texts[file], texts[file], functions[file])
 
-        code, _ = self.fork(session, everything, without, 1500)
+        code, _ = self.fork(session, everything, without, FIRST_SECONDS)
         if self.is_fork:
             return None
         if code not in (0, 1) or not watched.exists():
@@ -277,9 +281,12 @@ class Planter:
 
     def looks_at(self, test: str, file: str) -> bool:
         """Returns whether a test is one of those of a file."""
-        return any(
-            test == name or test.startswith((f"{name}::", f"{name}[")) for name in self.files[file]
-        )
+        for entry in self.files[file]:
+            name, _, pattern = entry.partition(WHERE)
+            is_of_it = re.match(rf"{re.escape(name)}(/|::|\[|$)", test)
+            if is_of_it and re.search(pattern, test):
+                return True
+        return False
 
     def write(self, path: pathlib.Path, text: str) -> None:
         """Writes a file of the copy, so that no compiled form of another text is taken for it."""

@@ -231,8 +231,8 @@ def parse_flags():
 # region: transport
 # All that knows of tf.distribute.experimental.rpc: another transport can take its place here.
 rpc = tf.distribute.experimental.rpc
-LARGEST = 900_000  # numbers in a message: gRPC refuses one of more than 4 MB
-LOST = (  # the errors of a call to a ps that has ended, or begins anew
+MAX_PART_SIZE = 900_000  # numbers in a message: gRPC refuses one of more than 4 MB
+PS_LOST = (  # the errors of a call to a ps that has ended, or begins anew
     tf.errors.UnavailableError,
     tf.errors.InternalError,
     tf.errors.AbortedError,
@@ -244,13 +244,13 @@ NOT_SERVED = "is not registered"  # the error of a call before the ps listens an
 def check_address(address):
     """Raises OSError where a ps cannot listen at host:port: gRPC would not say so."""
     host, port = address.rsplit(":", 1)
-    place = host.strip("[]"), int(port)
+    host_and_port = host.strip("[]"), int(port)
     try:
-        socket.create_connection(place, 5).close()
+        socket.create_connection(host_and_port, 5).close()
     except OSError:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:  # with reuse_port, because a launcher may hold the port
-            socket.create_server(place, family=family, reuse_port=True).close()
+            socket.create_server(host_and_port, family=family, reuse_port=True).close()
         except OSError as error:
             raise OSError(f"no server can listen at {address}: {error.strerror}") from None
     else:
@@ -304,11 +304,11 @@ def layout(sizes, ps):
     """Returns the parts of all vectors, of which each is on one of so many ps."""
     parts = []
     for vector, dtype, size in sizes:
-        count = min(size, ps * -(-size // (ps * LARGEST))) or 1
+        count = min(size, ps * -(-size // (ps * MAX_PART_SIZE))) or 1
         ends = [size * i // count for i in range(count + 1)]
         for i in range(count):
-            place = f"{size} {ends[i]},{ends[i + 1] - ends[i]}"  # of the whole, in a checkpoint
-            parts.append(Part(vector, i, dtype, ends[i], ends[i + 1], place, i % ps))
+            slice_spec = f"{size} {ends[i]},{ends[i + 1] - ends[i]}"  # in a checkpoint
+            parts.append(Part(vector, i, dtype, ends[i], ends[i + 1], slice_spec, i % ps))
     return parts
 
 
@@ -318,7 +318,7 @@ REQUIRED_WAIT_SECONDS = int(os.getenv("REQUIRED_WAIT_SECONDS", 120))  # for any 
 OTHER_RUN = "the call is of another run"
 COUNT, VECTOR = tf.TensorSpec([], tf.int64), tf.TensorSpec([None])  # the types in a message
 GONE = (  # the errors of a call to a task that has ended, hangs, or is about to end
-    *LOST,
+    *PS_LOST,
     tf.errors.DeadlineExceededError,
     tf.errors.FailedPreconditionError,
 )
@@ -551,7 +551,6 @@ class Group:
         else:
             with contextlib.suppress(*GONE):
                 self.report("left", self.rank)
-        time.sleep(0.2)  # the last reply is on its way
         del self.listening
 
     @contextlib.contextmanager
@@ -658,19 +657,18 @@ def push_row(update, step, flags):
 # arrival. Or it is a test: its end, its begin, global_step, and TEST. Times are seconds since 1970.
 PUSH = "push_time,pull_time,global_step,local_steps,examples,loss,staleness,bytes,wait_seconds"
 Push = collections.namedtuple("Push", PUSH)
-TEST = {"test_loss": "min"}
-for name, (better, function) in METRICS.items():
-    # Not an object of Keras with update_state(): it would also average over the tests before.
-    if better not in ("max", "min") or hasattr(function, "update_state"):
-        raise ValueError(f'METRICS needs ("max" or "min", function), not ({better!r}, {function})')
-    TEST[f"test_{name}"] = better
+TEST = {"test_loss": "min"} | {f"test_{name}": better for name, (better, _) in METRICS.items()}
 
 
 class Metrics:
     """What a task leaves in OUTPUT_DIR: metrics-<task>.csv; the chief also flags.json."""
 
     def __init__(self, task, workers, parameters, flags, ps=0):
-        """Raises ValueError if OUTPUT_DIR is no good name, or has another model's checkpoint."""
+        """Raises ValueError for bad METRICS, a bad OUTPUT_DIR, or another model's checkpoint."""
+        for mode, metric in METRICS.values():
+            # Not an object of Keras with update_state(): it would average over the tests before.
+            if mode not in ("max", "min") or hasattr(metric, "update_state"):
+                raise ValueError(f'METRICS needs ("max" or "min", function), not {(mode, metric)}')
         self.directory = folder = os.path.abspath(os.getenv("OUTPUT_DIR") or "output")
         self.is_chief = task == workers[0]
         self.flags = flags

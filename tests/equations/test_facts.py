@@ -452,7 +452,7 @@ FACTS = {
     },
     (HOGWILD, "ps"): {"always 1": [('"ps": len(cluster.ps),', '"ps": min(len(cluster.ps), 1),')]},
     (HOGWILD, "metrics"): {
-        "a direction turned": [('f"test_{name}"] = better', 'f"test_{name}"] = "max"')],
+        "a direction turned": [('f"test_{name}": better', 'f"test_{name}": "max"')],
     },
     (HOGWILD, "variables"): {"sizes": [("list(v.shape)]", "[int(np.prod(v.shape))]]")]},
     (HOGWILD, "sizes"): {
@@ -475,7 +475,7 @@ FACTS = {
     },
     (SESSIONS, "ps"): {"always 1": [('"ps": ps,', '"ps": min(ps, 1),')]},
     (SESSIONS, "metrics"): {
-        "a direction turned": [('f"test_{name}"] = better', 'f"test_{name}"] = "max"')],
+        "a direction turned": [('f"test_{name}": better', 'f"test_{name}": "max"')],
         "more loss is better": [('TEST = {"test_loss": "min"', 'TEST = {"test_loss": "max"')],
     },
     (SESSIONS, "variables"): {

@@ -116,7 +116,7 @@ def workers(n, mode, text=None, gradient=lambda k, number, w: 0 * w, orders=None
     a worker has applied one, each time another one.
     """
     script, ps = examples.load(SCRIPT, text), MODES[mode]
-    script.LARGEST = SIZE // PARTS
+    script.MAX_PART_SIZE = SIZE // PARTS
     served_here(script)
     script.REQUIRED_WAIT_SECONDS = script.OPTIONAL_WAIT_SECONDS = 5
     if orders is not None:
@@ -239,7 +239,7 @@ LEAVE = "    group.leave()\n\n\n# From here"
 VALUES = "np.concatenate([part.numpy() for part in w])"
 RECORD = [
     # Worker k begins k beside the others; w is in parts.
-    ("LARGEST = 900_000", "LARGEST = 3_000"),
+    ("MAX_PART_SIZE = 900_000", "MAX_PART_SIZE = 3_000"),
     (
         "    group.begin(step, w, state)\n",
         "    [part.assign_add(tf.ones_like(part) * group.rank) for part in w]\n"
@@ -296,7 +296,7 @@ def test_a_lost_worker_is_named(mode, tmp_path):
 def test_who_is_not_alike_is_refused():
     """A worker with other flags; then one of an earlier run, which changes no w."""
     script = examples.load(SCRIPT)
-    script.LARGEST = SIZE // PARTS
+    script.MAX_PART_SIZE = SIZE // PARTS
     served_here(script)
     script.REQUIRED_WAIT_SECONDS = 1
     first, second = groups(script, 2, 0)

@@ -20,10 +20,10 @@ def slowly(tensor):
 
 
 """
-TICKETS = "ticket = tf.count_up_to(step, flags.steps)", "shared = counts[0], counts[-1]"
+TICKETS = "ticket = tf.count_up_to(step, flags.steps)", "ticket, version = counts[0], counts[-1]"
 SLOW_TICKETS = (
     "ticket = slowly(tf.count_up_to(step, flags.steps))",
-    "shared = slowly(counts[0]), counts[-1]",
+    "ticket, version = slowly(counts[0]), counts[-1]",
 )
 GRADIENTS = (
     "        return mean, tf.gradients(mean, w)\n",

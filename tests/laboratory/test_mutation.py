@@ -1,5 +1,7 @@
 """lab/mutation.py itself: what it plants, what counts as found, and what the lists name."""
 
+import re
+
 import pytest
 import support
 import yaml
@@ -151,6 +153,20 @@ def test_a_copy_that_a_test_runs(tmp_path):
     assert [planter.file_of(str(path)) for path in paths] == 2 * ["tfrun/planted.py"] + [None]
 
 
+def test_which_tests_look_at_a_file(tmp_path):
+    """Catches a pattern that is not asked, or a test of another file whose name begins alike."""
+    tests = ["tests/a where (?i)hogwild(?!.sessions)", "tests/b/test_c.py::test_d"]
+    planter = planting.Planter(tmp_path, {"x.py": tests}, [], tmp_path / "outcomes")
+    due = {
+        "tests/a/test_z.py::test_y[HogWild]": True,
+        "tests/a/test_z.py::test_y[HogWild-Sessions]": False,
+        "tests/ab/test_z.py::test_y[HogWild]": False,
+        "tests/b/test_c.py::test_d[1]": True,
+        "tests/b/test_c.py::test_de": False,
+    }
+    assert {test: planter.looks_at(test, "x.py") for test in due} == due
+
+
 def test_wilson():
     """Catches: an interval that is not Wilson's, as Newcombe's (1998) table of examples has it."""
     assert mutation.wilson(81, 263) == pytest.approx((0.2553, 0.3662), abs=1e-4)
@@ -173,7 +189,7 @@ def test_the_lists_name_what_there_is():
         for file, tests in group.tests.items():
             assert (ROOT / file).is_file(), file
             for test in tests:
-                assert (ROOT / test.partition("::")[0]).is_file(), test
+                assert (ROOT / re.split("::| where ", test)[0]).exists(), test
             assert group.after in (ROOT / file).read_text(), file
     for mistake, reason in mutation.read_equivalents().items():
         text = (ROOT / mistake.file).read_text()

@@ -174,7 +174,7 @@ class Workers(interleaved.Harness):
         self.variables, pulls = equations.variables(path), equations.pulls(path)
         script, self.tf = self.script, self.script.tf
         if largest:
-            script.LARGEST = largest
+            script.MAX_PART_SIZE = largest
         models, gradients = [None] * n, [gradient] * n
         if gradient is None:
             data = data or Data(*problem.digits_like())
