@@ -9,6 +9,7 @@ import pytest
 import support
 from lab import examples, idle, readmes, results
 from lab.examples import ToolError
+from measurements import Clock, load
 
 LAUNCHER = support.ROOT / "HogWild" / "run.sh"
 MIRRORED = "Multiple-GPUs-Single-Machine/run_mirrored.sh"
@@ -274,3 +275,38 @@ def test_a_picture_is_of_the_results_script(monkeypatch):
     results.draw_again(LAUNCHER, True)
     measured = readmes.read_json(LAUNCHER.with_name("results.json"))
     assert calls == [(measured, LAUNCHER), (LAUNCHER, 1, True)]
+
+
+def test_what_a_page_says_of_runs():
+    """Medians of an even number; the sample and the pictures are those of the seed 0.
+
+    Catches: the sample of the last run, seconds that add up, and the lower of two middle
+    values.
+    """
+    module = load("lab/pages.py")
+    assert module.spread([4, 1, 2, 9]) == "3.0 (1.0 to 9.0)"
+    reported = {"x": ("words", "%.1f", 100), "y": ("others", "%d", 1)}
+    runs = [{"x": x, "y": 1} for x in (0.4, 0.1, 0.2)] + [{"x": 0.9}]
+    rows = [("words", "30.0", "10.0 to 90.0"), ("others", "1", "1 to 1")]
+    assert module.medians(runs, reported) == rows
+    module = load("lab/results.py")
+    kept, seeds = [], []
+
+    def run(command, folder, **_):
+        seeds.append(int(command[-1]))
+        facts = {"versions": {"tensorflow": str(seeds[-1])}}
+        (pathlib.Path(folder) / "result.json").write_text(json.dumps(facts))
+        clock.tick(5 + seeds[-1])
+        return f"[worker 0] seed {seeds[-1]}\nx\n[tfrun] {folder}\n"
+
+    clock = Clock()
+    module.time = clock
+    module.run, module.facts = run, lambda directory, seconds: {"seconds": seconds}
+    module.keep_pictures = lambda directory, launcher, page: kept.append(seeds[-1])
+    results = module.measure(support.ROOT / "HogWild" / "run.sh", 3, True)
+    assert [run["seconds"] for run in results["runs"]] == [5, 6, 7]
+    assert results["output"] == ["[worker 0] seed 0", "[tfrun] .../runs/HogWild/<time>"]
+    assert (seeds, kept, results["versions"]["tensorflow"]) == ([0, 1, 2], [0], "0")
+    lines = [f"[worker 0] update {n} of 5" for n in range(1, 6)]
+    shown = module.sample("\n".join(["[tfrun] a", *lines, "noise", "[tfrun] /run"]), "/run", "X")
+    assert shown == ["[tfrun] a", *lines[:2], "...", lines[-1], "[tfrun] .../runs/X/<time>"]

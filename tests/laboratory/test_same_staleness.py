@@ -13,7 +13,7 @@ import types
 import numpy as np
 import pytest
 from lab import delays, drivers, examples, references
-from test_measurements import MEASUREMENTS, cells, figures, load, points
+from measurements import MEASUREMENTS, cells, figures, load, points
 
 DRIVER, THEORY = "Same-Staleness", "Measurements/Same-Staleness/theory.py"
 

@@ -2,6 +2,7 @@
 
 import ast
 import os
+import pathlib
 import re
 import sys
 
@@ -10,6 +11,7 @@ import support
 from lab import examples
 from small_scripts import TFRUN, run, write
 from tfrun import errors, known_errors
+from tfrun.commands import explain
 
 ENTRIES = [entry for each in known_errors.GROUPS.values() for entry in each]
 
@@ -446,3 +448,23 @@ def test_explain_command(tmp_path):
     process = support.tfrun("explain", known, unknown)
     first, second = process.stdout.splitlines()
     assert process.returncode == 1 and "diverged" in first and "no known error" in second
+
+
+@pytest.mark.usefixtures("own_records")
+def test_what_explain_prints(capsys):
+    """Catches the code of the last log alone, and logs that are passed over after a missing one."""
+    pathlib.Path("known").write_text("MemoryError")
+    pathlib.Path("unknown").write_text("TypeError: strange")
+    for names, code in {
+        ("known",): 0,
+        ("unknown", "known"): 1,
+        ("none", "unknown", "known"): 2,
+        ("unknown", "none"): 2,
+    }.items():
+        assert explain.command([*names]) == code
+        said = capsys.readouterr()
+        lines = [line.split(": ", 1) for line in said.out.splitlines()]
+        assert [name for name, _ in lines] == [name for name in names if name != "none"]
+        for name, meaning in lines:
+            assert (meaning == "no known error") == (name == "unknown")
+        assert ("none" in said.err) == ("none" in names)

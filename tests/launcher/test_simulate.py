@@ -1,33 +1,19 @@
-"""The simulator against closed forms, committed measurements and published points.
+"""The simulator against closed forms, its costs, and its learning.
 
 Every tolerance was written down before the run that it judges: 3.5 standard errors of twelve runs,
 or what the check says.
 """
 
-import functools
-import itertools
-import json
 import math
-import re
-import statistics
 
-import run_files
 import numpy as np
 import pytest
-import support
-from lab import delays, learn
-from tfrun.commands.plan import command
+from lab import learn
+from support import within
 from tfrun.runs import summary
 from tfrun.simulate import cost, laws, plan, schemes
 
 RUNS = 12
-
-
-def within(what, known, value, tolerance):
-    """Asserts that something is as it is known to be, to this share."""
-    assert abs(value - known) <= tolerance * abs(known), (
-        f"\n{what}: {value:.5g}, not {known:.5g}: {value / known - 1:+.1%} (±{tolerance:.2%})"
-    )
 
 
 def close(what, known, simulate, runs=RUNS):
@@ -341,6 +327,36 @@ NONSENSE = {
 }
 
 
+def a_run():
+    return plan.Run(2, 1, False, np.ones(50), 0.1, 0.1, 8.0, 1.0)
+
+
+NONSENSE |= {
+    "few rows": lambda: plan.measured({"worker-0": {"push_time": np.ones(3)}}, 1),
+    "gossip": lambda: plan.measured({}, 0, 0, 0, "gossip, synchronous"),
+    "no rows": lambda: plan.measured({}, 1),
+    "another script's rows": lambda: plan.measured({"worker-0": {"push_time": np.ones(30)}}, 1),
+    "no workers": lambda: plan.predict(a_run(), 0),
+    "a negative rate": lambda: plan.predict(a_run(), 4, -1),
+    "a latency of NaN": lambda: plan.predict(a_run(), 4, 1e6, math.nan),
+    "a ring of one": lambda: plan.predict(a_run()._replace(n=1, servers=0, together=True), 4),
+    "no ps and alone": lambda: plan.predict(a_run()._replace(servers=0), 4),
+    **{
+        f"a quantity {text!r}": lambda text=text: plan.quantity(text, plan.BANDWIDTH)
+        for text in (
+            "",
+            "10",
+            "Gbit/s",
+            "-1Gbit/s",
+            "nanbit/s",
+            "10 apples",
+            "1e400B/s",
+            "10mbit/s",
+        )
+    },
+}
+
+
 def test_nonsense():
     """Refused by ValueError with one line.
 
@@ -447,441 +463,3 @@ def test_learning():
     rows = learn.rows_of(n, 60, len(x))
     points, own = learn.follow_pairs(pairs, n, x, y, rows, lr, 60)
     assert points[-1][1] < 0.95 and own < 1, f"\nlearning, gossip: {points[-1][1]}, {own}"
-
-
-# Published points --------------------------------------------------------------------------------
-
-MEASUREMENTS = support.ROOT / "Measurements"
-PUBLISHED = json.loads((MEASUREMENTS / "Scale-Laboratory" / "published.json").read_text())
-
-
-def communication(point):
-    """Returns the seconds of communication of a published step."""
-    more = {"P": point["P"]} if point["by"].startswith("ps") else {}
-    B = point["gigabits"] * 1e9 / 8
-    return getattr(cost, point["by"])(point["n"], point["megabytes"] * 1e6, B, **more)
-
-
-def test_published_efficiencies():
-    """All lie between no overlap and a full one, two points allowed; two numbers fit most.
-
-    Catches: another share of communication that is hidden, and half of a ring.
-    """
-    errors = []
-    for point in PUBLISHED["efficiencies"]:
-        c, x = point["c"], communication(point)
-        high, low = (c / seconds for seconds in cost.between(c, x))
-        inside = low - 0.02 <= point["efficiency"] <= high + 0.02
-        assert inside, f"\nrange, {point['case']}: {low:.1%} to {high:.1%}"
-        if not point["case"].endswith("128 GPUs"):  # which the two numbers were fitted to
-            errors.append(c / cost.fitted(c, x) / point["efficiency"] - 1)
-    within("points, not fitted", 25, len(errors), 0)
-    within("fitted, median error", 0.022, np.median(np.abs(errors)), 0.05)
-    within("fitted, within 5%", 14, np.sum(np.abs(errors) <= 0.05), 0)
-    within("fitted, the worst, a miss", 0.277, max(errors, key=abs), 0.05)
-
-
-def test_published_steps():
-    """Local steps and gossip, from two figures of each source; each point has its tolerance.
-
-    Catches: communication after each of T local steps.
-    """
-    for point in PUBLISHED["steps"]:
-        value = cost.local(point["compute"], point["communication"], point["T"])
-        within(f"step, {point['case']}", point["seconds"], value, point["allowed"])
-    steps = []
-    for row in PUBLISHED["utilizations"]:
-        for used, wanted in zip(row["utilization"], row["gigabits"]):
-            # All of S hides behind one whole step of T.
-            value = row["gigabits_of_S"] / (row["T"] * row["c"] * (1 / used - 1) + row["c"])
-            steps.append(math.log(value / wanted) / math.log(1.21))
-    assert (len(steps), sum(abs(step) <= 2 for step in steps)) == (34, 33)
-
-
-def test_published_servers():
-    """A ps is known within a factor of two, but for VGG-16: that is a miss.
-
-    Catches: bytes that cross a ps's link one way only.
-    """
-    for point in PUBLISHED["servers"]:
-        n, P, c = point["n"], point["P"], point["c"]
-        S, B = point["megabytes"] * 1e6, point["gigabits"] * 1e9 / 8
-        workers = n * c / (c + cost.ps_together(n, 3 / 4 * S, B, P=P))
-        ratio = workers / point["times_one_gpu"]
-        limits = (8, 9) if point["case"].startswith("VGG") else (1 / 2, 2)
-        assert limits[0] < ratio < limits[1], f"\nservers, {point['case']}: {workers:.1f}"
-
-
-# Scaling, replayed with each run's own delays --------------------------------------------------
-
-MEAN = 0.07  # seconds of a delay there
-TOGETHER = ("Synchronous-SGD", "SAGN", "Ring-AllReduce")
-ALONE = ("DOWNPOUR-Easy", "DOWNPOUR", "ADAG", "SAGN")  # ten local steps
-# There a fast worker takes the place of a slow one: not modelled.
-NOT_MODELLED = "optimizer, a backup"
-# Misses in staleness: workers with equal times fall into step, so that fewer pushes lie between.
-# Those of eight do after ten local steps each.
-IN_STEP = re.compile("4 workers, one slow|8 workers, (constant|one slow): DOWNPOUR-Easy")
-
-
-def results_of(folder):
-    return json.loads((MEASUREMENTS / folder / "results.json").read_text())
-
-
-def middle(runs, key):
-    return statistics.median(run[key] for run in runs)
-
-
-@functools.cache
-def drawn(delay, mean, n, seed, rows):
-    """Returns the seconds that a measured run drew for each gradient, [rows, n]."""
-    columns = [itertools.islice(delays.draws(delay, mean, k, n, seed), rows) for k in range(n)]
-    return np.array([list(column) for column in columns]).T
-
-
-def replay(name, n, delay, seed, batches, own, gap=0.0):
-    """Returns (mini-batches/s, mean staleness) of a measured run's draws, simulated.
-
-    own: seconds of an update beside the delays, of which `gap` are between push and pull; they are
-    exponential, with these means.
-    """
-    T, together = 10 if name in ALONE else 1, name.split(",")[0] in TOGETHER
-    needed = n - name.endswith("a backup") if together else 1
-    updates = max(8 if name == "SAGN" else 20, batches // T // needed)
-    rows = updates + 1 if together else min(updates, 6 * updates // n + 40)
-    times = laws.local_steps(drawn(delay, MEAN, n, seed, rows * T), T)
-    vary = np.random.default_rng([seed, n]).exponential
-    times, pause = times + vary(own - gap, times.shape), vary(gap, times.shape)
-    if together:
-        trace = schemes.synchronous((times + pause)[:updates], needed)
-        return schemes.rate(trace) * T, 0
-    # All wait, after their first push, for that of the last worker.
-    trace = schemes.asynchronous(times[1:], pause=pause[1:])
-    push = np.concatenate([np.zeros(n), trace.push])[:updates]
-    late = np.concatenate([np.arange(n), schemes.staleness(trace)])[:updates]
-    began = push[updates // 10]
-    first = np.searchsorted(push, began)
-    return (updates - 1 - first) * T / (push[-1] - began), late.mean()
-
-
-def beside(results, name):
-    """Returns the seconds of an update beside the delay, of one worker alone."""
-    seconds = []
-    for seed, run in enumerate(results[f"1 worker, exponential: {name}"], 1):
-        updates = max(20, run["batches"])
-        times = drawn("exponential", MEAN, 1, seed, updates)
-        seconds.append(1 / run["batches_per_second"] - times[1 + updates // 10 :].mean())
-    return statistics.median(seconds)
-
-
-def replayed(chosen):
-    """Yields (case, measured and simulated mini-batches/s, measured and simulated staleness).
-
-    Four numbers are fitted, to rows with one and two workers.
-    """
-    results = results_of("Scaling")
-    own = {name: beside(results, name) for name in ("Synchronous-SGD", "Ring-AllReduce")}
-    alone = 1 / middle(results["1 worker, constant: HogWild"], "batches_per_second") - MEAN
-    late = middle(results["2 workers, exponential: HogWild"], "staleness_by_rates")
-    gap = (1 - late) * (MEAN + alone)
-    for case, runs in results.items():
-        cluster, name = case.split(": ")
-        n, delay, first = int(cluster.split()[0]), cluster.split(", ")[1], name.split(",")[0]
-        if NOT_MODELLED in name or not chosen(case):
-            continue
-        seconds = own.get(first, alone)
-        between = gap if n > 1 and first not in TOGETHER else 0
-        replays = [
-            replay(
-                name.replace(", the optimizer", ""),
-                n,
-                delay,
-                seed,
-                run["batches"],
-                seconds,
-                between,
-            )
-            for seed, run in enumerate(runs, 1)
-        ]
-        rates = [rate / run["batches_per_second"] for (rate, _), run in zip(replays, runs)]
-        measured = 0 if first in TOGETHER or n == 1 else middle(runs, "staleness_mean")
-        yield case, statistics.median(rates) - 1, measured, statistics.median(s for _, s in replays)
-
-
-def check_replays(chosen):
-    """Rates within 12%, staleness within 10%, but for workers that fall into step."""
-    errors, late = [], []
-    for case, error, measured, simulated in replayed(chosen):
-        assert abs(error) <= 0.12, f"\nrate, {case}: {error:+.1%}"
-        errors.append(error)
-        if measured and not IN_STEP.match(case):
-            within(f"staleness, {case}", measured, simulated, 0.1)
-            late.append(simulated / measured - 1)
-    return errors, late
-
-
-def test_some_replays():
-    """With jitter beside the delay, as measured: without it eight would make more.
-
-    Catches: a version that is too new behind a pause, and a step that ends with its first
-    gradient.
-    """
-    some = (
-        "8 workers, constant: ",
-        "16 workers, exponential: HogWild",
-        "2 workers, exponential: Sync",
-    )
-    errors, _ = check_replays(lambda case: case.startswith(some))
-    assert len(errors) == 6, f"\nrate, replayed: {len(errors)}"
-
-
-@pytest.mark.long
-def test_all_replays():
-    """As the page of Scale-Laboratory says: 50 rates, their median error; staleness of 16 cases."""
-    errors, late = check_replays(lambda case: True)
-    assert len(errors) == 50 and np.median(np.abs(errors)) < 0.012 and max(map(abs, errors)) < 0.05
-    assert len(late) == 16 and np.median(np.abs(late)) < 0.006
-    missed = [
-        simulated / measured for case, _, measured, simulated in replayed(IN_STEP.match) if measured
-    ]
-    assert min(missed) > 1.1 and max(missed) > 1.3  # each is too high: no other is left out
-
-
-LOOKS = np.cumsum([0] + [min(0.0005 * 2**i, 0.02) for i in range(400)])
-
-
-def asked(waited):
-    """Returns seconds until a worker of Bounded-Staleness knows: it looks after .5, 1, 2 ... ms."""
-    return LOOKS[np.minimum(np.searchsorted(LOOKS, waited), 400)]
-
-
-def test_replays_of_staleness():
-    """Updates/s within 15%, mean staleness within 20%: 8 workers, 40 ms, of which 3.7 ms fitted.
-
-    Catches: a bound that is off by one.
-    """
-    compared = 0
-    for case, runs in results_of("Staleness").items():
-        if "ahead" not in case and "no bound: HogWild" not in case:
-            continue
-        s = int(case.split("most ")[1].split()[0]) - 1 if "ahead" in case else 10**6
-        delay, simulated = "one slow" if "slow" in case else "exponential", []
-        for seed, _ in enumerate(runs, 1):
-            times = drawn(delay, 0.04, 8, seed, 600) + 0.0037
-            trace = schemes.bounded(times, s, asked)
-            late = schemes.staleness(trace)[:1000].mean()
-            simulated.append((schemes.rate(trace), late))
-        rate, late = (statistics.median(column) for column in zip(*simulated))
-        within(f"bounded, {case}", middle(runs, "updates_per_second"), rate, 0.15)
-        within(f"bounded, {case}, late", middle(runs, "staleness_mean"), late, 0.2)
-        compared += 1
-    assert compared > 8
-
-
-def test_a_slow_network():
-    """A ring of two and four workers within 10%; two numbers are fitted to other rows.
-
-    Catches: all of S in each message of a ring.
-    """
-    results, S = results_of("Slow-Network"), 68904
-
-    def seconds(case):
-        n = 4 if case.endswith("4 workers") else 2
-        return n / middle(results[f"69 KB, {case}"], "batches_per_second")
-
-    name = "Mbit/s: Ring-AllReduce"
-    share = cost.ring(2, S, 1.25e6) / seconds(f"10 {name}")  # of a link that is payload
-    own = seconds(f"1000 {name}") - cost.ring(2, S, share * 125e6)
-    for case, n, B in (
-        ("10 %s, 4 workers", 4, 1.25e6),
-        ("100 %s", 2, 1.25e7),
-        ("100 %s, 4 workers", 4, 1.25e7),
-    ):
-        value = own + cost.ring(n, S, share * B)
-        within(f"ring, {case % name}", seconds(case % name), value, 0.1)
-
-
-# A plan -----------------------------------------------------------------------------------------
-
-SEND, PULL, MINI = 0.004, 0.002, 0.07  # seconds of a push, of a pull, of a gradient
-
-
-def run_of(n, together, updates=1500, seed=1, law="exponential", T=1):
-    """Returns (the rows {task: columns} of a simulated run, its mini-batches/s, its staleness)."""
-    times = laws.step_times(law, n, updates, mean=MINI, seed=seed)
-    if together:
-        trace = schemes.synchronous(times + SEND + PULL)
-        begin = trace.pull + PULL
-        end = np.array([trace.push[trace.step == s].max() for s in range(trace.step[-1] + 1)])
-        end = end[trace.step]
-    else:
-        trace = schemes.asynchronous(times + SEND, pause=PULL)
-        begin, end = trace.pull, trace.push
-    rows = {}
-    for k in range(n):
-        mine = trace.worker == k
-        computed = times[: mine.sum(), k]
-        rows[f"worker-{k}"] = {
-            "push_time": end[mine],
-            "pull_time": begin[mine],
-            "wait_seconds": end[mine] - begin[mine] - computed,
-            "global_step": trace.step[mine] + 1.0,
-            "bytes": np.full(mine.sum(), 2e5),
-            "local_steps": np.full(mine.sum(), float(T)),
-        }
-    return rows, schemes.rate(trace) * T, schemes.staleness(trace).mean()
-
-
-def test_a_plan():
-    """From two workers' rows: 8 and 16, as simulated from the law itself; links by hand.
-
-    Catches: waits in a gradient's time, a median wait for the way of a push, both directions
-    on one link, and updates that count as mini-batches.
-    """
-    for together in (False, True):
-        what = "together" if together else "asynchronous"
-        rows, *_ = run_of(2, together)
-        run = plan.measured(rows, 1)
-        assert run.together == together, f"\nplan, {what}: taken for the other"
-        within(f"plan, {what}, a gradient", MINI, run.compute.mean(), 0.04)
-        within(f"plan, {what}, a push", SEND, run.send, 0.01)
-        within(f"plan, {what}, a pull", PULL, run.pull, 0.01)
-        for n in (8, 16):
-            _, rate, late = run_of(n, together, 800, seed=9)
-            predicted = plan.predict(run, n)
-            within(f"plan, {what}, {n} workers", rate, predicted["rate"][1], 0.05)
-            assert predicted["rate"][0] <= predicted["rate"][1], (
-                f"\nplan, {what}, lowest: {predicted}"
-            )
-            within(f"plan, {what}, shares", 1, sum(predicted["shares"].values()), 0.02)
-            if not together:
-                within(f"plan, {what}, staleness", late, predicted["staleness"][1], 0.05)
-    rows, *_ = run_of(2, False, law="constant")
-    run = plan.measured(rows, 1)
-    # A link of 1 MB/s each way: the ps takes 0.1 s for a push, whatever the workers do.
-    within("plan, a slow link", 10, plan.predict(run, 64, 1e6)["rate"][1], 0.01)
-    within("plan, two ps", 20, plan.predict(run._replace(servers=2), 64, 1e6)["rate"][1], 0.01)
-    ten = run._replace(batches=10)
-    within("plan, mini-batches", 100, plan.predict(ten, 64, 1e6)["rate"][1], 0.01)
-    changed = plan.first_to_change(run, 64, 1e6)
-    assert list(changed)[0] == "ten times the local steps", f"\nplan, to change first: {changed}"
-    four = plan.measured(run_of(4, True)[0], 1)
-    within("plan, a push of four", SEND, four.send, 0.01)
-    # Without a ps: 100 KB on a link with four workers are 3/2 of w; 16 send 15/8 of it.
-    ring = plan.measured(run_of(4, True, law="constant")[0], 0)
-    link = 15 / 8 * (1e5 / 1.5) / 1e5 + 30 * 0.01
-    predicted = plan.predict(ring, 16, 1e5, 0.01)["rate"]
-    within("plan, a ring", 16 / (MINI + SEND + PULL + link), predicted[1], 0.01)
-    within("plan, a ring's messages", 16 / (MINI + 5 * (SEND + PULL) + link), predicted[0], 0.01)
-    one = plan.predict(run, 1)
-    within("plan, one worker", 1 / (MINI + SEND + PULL), one["rate"][1], 0.02)
-    assert one["staleness"] == [0, 0], f"\nplan, one worker: {one}"
-    slow = plan.predict(run._replace(lead=1, compute=np.array([0.05, 0.1])), 16)
-    fast = plan.predict(run._replace(lead=9, compute=np.array([0.05, 0.1])), 16)
-    assert slow["rate"][1] < 0.85 * fast["rate"][1], f"\nplan, a bound: {slow}, {fast}"
-    assert plan.quantity("10Gbit/s", plan.BANDWIDTH) == 1.25e9
-    assert plan.quantity("1.5 MB/s", plan.BANDWIDTH) == 1.5e6
-    assert plan.quantity("0.1ms", plan.LATENCY) == pytest.approx(1e-4)
-
-
-NONSENSE |= {
-    "few rows": lambda: plan.measured({"worker-0": {"push_time": np.ones(3)}}, 1),
-    "gossip": lambda: plan.measured({}, 0, 0, 0, "gossip, synchronous"),
-    "no rows": lambda: plan.measured({}, 1),
-    "another script's rows": lambda: plan.measured({"worker-0": {"push_time": np.ones(30)}}, 1),
-    "no workers": lambda: plan.predict(a_run(), 0),
-    "a negative rate": lambda: plan.predict(a_run(), 4, -1),
-    "a latency of NaN": lambda: plan.predict(a_run(), 4, 1e6, math.nan),
-    "a ring of one": lambda: plan.predict(a_run()._replace(n=1, servers=0, together=True), 4),
-    "no ps and alone": lambda: plan.predict(a_run()._replace(servers=0), 4),
-    **{
-        f"a quantity {text!r}": lambda text=text: plan.quantity(text, plan.BANDWIDTH)
-        for text in (
-            "",
-            "10",
-            "Gbit/s",
-            "-1Gbit/s",
-            "nanbit/s",
-            "10 apples",
-            "1e400B/s",
-            "10mbit/s",
-        )
-    },
-}
-
-
-def a_run():
-    return plan.Run(2, 1, False, np.ones(50), 0.1, 0.1, 8.0, 1.0)
-
-
-def plan_of(capsys, *arguments):
-    """Returns (exit code, output, errors) of tfrun plan."""
-    try:
-        code = command([str(argument) for argument in arguments])
-    except SystemExit as error:
-        code = error.code
-    return code, *capsys.readouterr()
-
-
-def write_run(folder, rows):
-    """Writes the metrics of {task: {column: array}}."""
-    for task, columns in rows.items():
-        lines = [
-            run_files.push(p, s, pull_time=q, wait_seconds=w, bytes=b)
-            for p, q, w, s, b in zip(
-                *(
-                    columns[c]
-                    for c in ("push_time", "pull_time", "wait_seconds", "global_step", "bytes")
-                )
-            )
-        ]
-        run_files.metrics(folder, task, *lines)
-
-
-@pytest.mark.parametrize("name, together", [("backup_workers", True), ("max_lead", False)])
-def test_a_plan_reads_the_flags_of_its_run(name, together, tmp_path, capsys):
-    """Catches a flag that counts for nothing, and one that is needed: other scripts have none."""
-    rates = []
-    write_run(tmp_path, run_of(4, together)[0])
-    for flags in {}, {name: 0}, {name: 1}:
-        run_files.flags(tmp_path, arguments={"steps": 6, **flags})
-        code, output, _ = plan_of(capsys, tmp_path, "--workers", "8", "--json")
-        assert code == 0
-        rates.append(json.loads(output)["rate"])
-    assert rates[0] == rates[1] != rates[2]
-
-
-def test_the_command(tmp_path, capsys):
-    """Catches numbers that are not the simulator's, a plan without what it assumes."""
-    run_files.flags(tmp_path)
-    rows, *_ = run_of(2, False)
-    write_run(tmp_path, rows)
-    predicted = plan.predict(plan.measured(rows, 1), 16, 1.25e9, 1e-4)
-    more = ("--workers", "16", "--bandwidth", "10Gbit/s", "--latency", "0.1ms")
-    code, output, _ = plan_of(capsys, tmp_path, *more, "--json")
-    given = json.loads(output)
-    assert code == 0 and given["rate"] == pytest.approx(predicted["rate"], rel=1e-3)
-    assert len(given["to_change"]) == 6
-    code, output, _ = plan_of(capsys, tmp_path, *more)
-    assert code == 0 and [line.split(":")[0].split()[0] for line in output.splitlines()] == [
-        "measured",
-        "assumed",
-        "simulated",
-        "a",
-        "to",
-    ]
-    assert f"16 workers make {predicted['rate'][0]:,.1f} to {predicted['rate'][1]:,.1f}" in output
-    assert "10Gbit/s and 0.1ms on top" in output
-
-
-@pytest.mark.parametrize(
-    "flags",
-    [("--workers", "0"), ("--workers", "two"), ("--bandwidth", "fast"), ("--latency", "-1ms"), ()],
-)
-def test_what_the_command_refuses(flags, tmp_path, capsys):
-    run_files.flags(tmp_path)
-    run_files.metrics(
-        tmp_path, "worker-0", *(run_files.push(10 + i, i) for i in range(1, 3 + 40 * bool(flags)))
-    )
-    code, output, errors = plan_of(capsys, tmp_path, *flags)
-    assert code and not output and errors.startswith("tfrun: ") and errors.count("\n") == 1

@@ -1,6 +1,7 @@
 """tfrun trace: what the tasks did when, from their metrics; its form, and its figures."""
 
 import json
+import os
 import pathlib
 import subprocess
 
@@ -8,7 +9,9 @@ import run_files
 import pytest
 import support
 from matplotlib import image
+from records import three_pushes
 from small_scripts import TFRUN
+from tfrun.commands import trace
 from tfrun.pictures import timeline
 from tfrun.runs import activities
 from tfrun.runs.data import RunData
@@ -329,3 +332,76 @@ def test_runs_without_updates(tmp_path):
     done = tfrun_trace(tmp_path, "--seconds", "-1")
     assert done.returncode == 2 and "must be above 0" in done.stderr
     assert not (tmp_path / "trace.json").exists()
+
+
+@pytest.mark.usefixtures("own_records")
+def test_a_run_of_one_process_only_computes():
+    """Catches a wait or a push in Non-Distributed-Setup."""
+    run_files.flags("r", ["worker-0"], ps=0)
+    run_files.metrics(
+        "r", "worker-0", run_files.push(10, 1), run_files.push(10.5, 2, pull_time=10.25)
+    )
+    spans = [each[1:4] for each in activities.activities(RunData.read("r"))]
+    assert [each for each in spans if each[2] > each[1]] == [
+        ("compute", 9.75, 10.0),
+        ("pull", 10.0, 10.25),
+        ("compute", 10.25, 10.5),
+    ]
+
+
+@pytest.mark.usefixtures("own_records")
+def test_the_window_of_a_trace(capsys, monkeypatch):
+    """Catches: seconds from another moment than the first push, a length for an end."""
+    three_pushes()
+    seen = []
+    monkeypatch.setattr(trace.timeline, "draw", lambda *arguments: seen.append(arguments))
+    assert trace.command(["r", "--json", "--from", "1.5", "--seconds", "0.25"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["from"], said["seconds"]) == (1.5, 0.25)
+    assert (
+        seen[0][-2:] == (12.5, 12.75)
+        and seen[0][1] == "HogWild, from 1.500 s after the first push on"
+    )
+    made = json.load(open("r/trace.json"))
+    start = made["otherData"]["begin_seconds_since_1970"]
+    moments = {e["name"]: start + e["ts"] / 1e6 for e in made["traceEvents"] if e["ph"] == "i"}
+    assert moments == pytest.approx(
+        {
+            f"update {k} by worker {w}": at
+            for k, w, at in ((1, 0, 11), (2, 0, 12), (3, 1, 12.5), (4, 0, 13))
+        }
+    )
+
+
+@pytest.mark.usefixtures("own_records")
+def test_what_trace_says(capsys, monkeypatch):
+    """Catches: files of another folder, a window that is empty or without a length, and no code."""
+    three_pushes()
+    seen = []
+    monkeypatch.setattr(trace.timeline, "draw", lambda *arguments: seen.append(arguments))
+    assert trace.command(["r", "--output", "new/o"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    json_line = "new/o/trace.json   open it in https://ui.perfetto.dev"
+    assert lines == ["new/o/trace.png", json_line] and os.path.exists("new/o/trace.json")
+    path, _, activities_seen, begin, end = seen[0]
+    assert str(path) == "new/o/trace.png" and begin < end and len(activities_seen) > 8
+    assert trace.command(["r", "--from", "99"]) == 2
+    words = "no task did anything in that time: see --from, --seconds"
+    assert capsys.readouterr().err == f"tfrun: {words}\n"
+    assert trace.command(["r", "--from", "-1.5", "--seconds", "0.5"]) == 2
+    assert trace.command(["r", "--from", "3.1", "--seconds", "1", "--json"]) == 2
+    capsys.readouterr()
+    assert trace.command(["r", "--from", "0.5", "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert made["from"] == 0.5 and made["seconds"] == pytest.approx(end - begin)
+    pathlib.Path("file").touch()
+    assert trace.command(["r", "--output", "file"]) == 2
+    assert capsys.readouterr().err.startswith("tfrun: the trace cannot be written: ")
+    run_files.flags("empty")
+    run_files.metrics("empty", "worker-0")
+    assert trace.command(["empty"]) == 1
+    assert "no update was made yet in " in capsys.readouterr().err
+    monkeypatch.setattr(activities, "MOST", 2)
+    assert trace.command(["r"]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == "2 of 4 pushes, those around the picture; --from S: others"

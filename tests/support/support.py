@@ -536,3 +536,10 @@ def tfrun(*arguments, **env):
     """Runs a command of tfrun to its end; returns the process as `run_to_end` does."""
     env = {**os.environ, **warm(), **env}
     return run_to_end(sys.executable, "-m", "tfrun", *arguments, env=env)
+
+
+def within(what, known, value, tolerance):
+    """Asserts that something is as it is known to be, to this share."""
+    assert abs(value - known) <= tolerance * abs(known), (
+        f"\n{what}: {value:.5g}, not {known:.5g}: {value / known - 1:+.1%} (±{tolerance:.2%})"
+    )
