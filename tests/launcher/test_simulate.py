@@ -15,7 +15,7 @@ import run_files
 import numpy as np
 import pytest
 import support
-from lab import delays, learn
+from lab import delays, learn, step_cost
 from tfrun.commands.plan import command
 from tfrun.runs import summary
 from tfrun.simulate import cost, laws, plan, schemes
@@ -332,9 +332,9 @@ NONSENSE = {
     "one moment": lambda: schemes.rate(schemes.asynchronous(np.ones((1, 2)))),
     "no bandwidth": lambda: cost.ring(2, 1e6, 0),
     "bytes of NaN": lambda: cost.ring(2, math.nan, 1e9),
-    "negative latency": lambda: cost.tree(2, 1e6, 1e9, -1),
-    "no machine": lambda: cost.hierarchical(0, 8, 1e6, 1e9),
-    "no compute": lambda: cost.between(0, 1),
+    "negative latency": lambda: step_cost.tree(2, 1e6, 1e9, -1),
+    "no machine": lambda: step_cost.hierarchical(0, 8, 1e6, 1e9),
+    "no compute": lambda: step_cost.between(0, 1),
     "a rate of 0": lambda: learn.follow(
         schemes.asynchronous(np.ones((3, 1))), 1, np.ones((4, 2)), np.arange(4) % 2, None, 0, 3
     ),
@@ -368,27 +368,27 @@ def test_costs():
     # 4 workers, 8 MB, 1 MB/s, 1 s a message.
     known = {
         "ring": (cost.ring(4, 8e6, 1e6, 1), 12 + 6),
-        "halving": (cost.halving_doubling(4, 8e6, 1e6, 1), 12 + 4),
-        "tree": (cost.tree(4, 8e6, 1e6, 1), 2 * 2 * 9),
-        "tree in 8 pieces": (cost.tree(4, 8e6, 1e6, 1, 8), 2 * (2 + 7) * 2),
-        "hierarchical": (cost.hierarchical(2, 2, 8e6, 1e6, 1, 4e6), 2 + 8 + 2),
-        "gathered": (cost.gather(4, 8e6, 1e6, 1), 3 * 9),
-        "ZeRO 3": (cost.sharded(4, 8e6, 1e6, 1, 5), 18 + 45),
+        "halving": (step_cost.halving_doubling(4, 8e6, 1e6, 1), 12 + 4),
+        "tree": (step_cost.tree(4, 8e6, 1e6, 1), 2 * 2 * 9),
+        "tree in 8 pieces": (step_cost.tree(4, 8e6, 1e6, 1, 8), 2 * (2 + 7) * 2),
+        "hierarchical": (step_cost.hierarchical(2, 2, 8e6, 1e6, 1, 4e6), 2 + 8 + 2),
+        "gathered": (step_cost.gather(4, 8e6, 1e6, 1), 3 * 9),
+        "ZeRO 3": (step_cost.sharded(4, 8e6, 1e6, 1, 5), 18 + 45),
         "ps, together": (cost.ps_together(4, 8e6, 1e6, 1), 64 + 2),
         "ps, in turn": (cost.ps_in_turn(4, 8e6, 1e6, 1, 2), 20 + 2),
-        "local": (cost.local(2, 5, 10), 2.5),
-        "least": (cost.between(3, 5)[0], 3 + 3),
-        "most": (cost.between(3, 5)[1], 8),
-        "asynchronous": (cost.ps_asynchronous(4, 2, 8e6, 1e6, 1)[0], 8),
-        "in step": (cost.ps_asynchronous(4, 2, 8e6, 1e6, 1)[1], 68 / 4),
+        "local": (step_cost.local(2, 5, 10), 2.5),
+        "least": (step_cost.between(3, 5)[0], 3 + 3),
+        "most": (step_cost.between(3, 5)[1], 8),
+        "asynchronous": (step_cost.ps_asynchronous(4, 2, 8e6, 1e6, 1)[0], 8),
+        "in step": (step_cost.ps_asynchronous(4, 2, 8e6, 1e6, 1)[1], 68 / 4),
     }
     for name, (value, due) in known.items():
         within(f"cost, {name}", due, value, 1e-9)
     for name in ("ring", "halving_doubling", "tree", "gather", "sharded"):
-        assert getattr(cost, name)(1, 8e6, 1e6, 1) == 0, f"\ncost, {name} of one worker"
-    table = cost.schemes(64, 0.262, 102.2e6, 1.25e9, 5e-5)
+        assert getattr(step_cost, name)(1, 8e6, 1e6, 1) == 0, f"\ncost, {name} of one worker"
+    table = step_cost.schemes(64, 0.262, 102.2e6, 1.25e9, 5e-5)
     assert all(0.262 <= low <= high for low, high in table.values()), f"\ncost, ranges: {table}"
-    first, *_ = cost.first_to_change(64, 0.262, 102.2e6, 1.25e9, 5e-5)
+    first, *_ = step_cost.first_to_change(64, 0.262, 102.2e6, 1.25e9, 5e-5)
     assert first == "full overlap", f"\ncost, the first: {first}"
 
 
@@ -459,7 +459,7 @@ def communication(point):
     """Returns the seconds of communication of a published step."""
     more = {"P": point["P"]} if point["by"].startswith("ps") else {}
     B = point["gigabits"] * 1e9 / 8
-    return getattr(cost, point["by"])(point["n"], point["megabytes"] * 1e6, B, **more)
+    return getattr(step_cost, point["by"])(point["n"], point["megabytes"] * 1e6, B, **more)
 
 
 def test_published_efficiencies():
@@ -470,11 +470,11 @@ def test_published_efficiencies():
     errors = []
     for point in PUBLISHED["efficiencies"]:
         c, x = point["c"], communication(point)
-        high, low = (c / seconds for seconds in cost.between(c, x))
+        high, low = (c / seconds for seconds in step_cost.between(c, x))
         inside = low - 0.02 <= point["efficiency"] <= high + 0.02
         assert inside, f"\nrange, {point['case']}: {low:.1%} to {high:.1%}"
         if not point["case"].endswith("128 GPUs"):  # which the two numbers were fitted to
-            errors.append(c / cost.fitted(c, x) / point["efficiency"] - 1)
+            errors.append(c / step_cost.fitted(c, x) / point["efficiency"] - 1)
     within("points, not fitted", 25, len(errors), 0)
     within("fitted, median error", 0.022, np.median(np.abs(errors)), 0.05)
     within("fitted, within 5%", 14, np.sum(np.abs(errors) <= 0.05), 0)
@@ -487,7 +487,7 @@ def test_published_steps():
     Catches: communication after each of T local steps.
     """
     for point in PUBLISHED["steps"]:
-        value = cost.local(point["compute"], point["communication"], point["T"])
+        value = step_cost.local(point["compute"], point["communication"], point["T"])
         within(f"step, {point['case']}", point["seconds"], value, point["allowed"])
     steps = []
     for row in PUBLISHED["utilizations"]:
