@@ -26,8 +26,9 @@ from typing import Any
 
 import psutil
 import pytest
-from lab import mutants
 from tfrun.launch.task import end_with_parent
+
+from lab import mutants
 
 LIMIT = 4  # times the seconds of the same tests without a mistake, and MARGIN_SECONDS besides
 MARGIN_SECONDS = 20

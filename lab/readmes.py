@@ -21,11 +21,14 @@ import sys
 import textwrap
 from typing import Any
 
+from tfrun import known_errors
+
 from lab import drivers, idle, measured_before, pages, reading_order, regions
 from lab.examples import (
     ALGORITHM,
     PARENTS,
     ROOT,
+    ToolError,
     example_digest,
     exit_code,
     has_sessions,
@@ -38,9 +41,7 @@ from lab.examples import (
     session_form,
     shown,
     tracked,
-    ToolError,
 )
-from tfrun import known_errors
 
 PART = re.compile(r"(<!-- generated: (\w+)(?: ([^ ]+))? -->\n).*?(<!-- end -->)", re.DOTALL)
 

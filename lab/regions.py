@@ -20,13 +20,13 @@ from lab.examples import (
     ALGORITHM,
     DIVIDER,
     ROOT,
+    ToolError,
     exit_code,
     folders,
     read,
     scripts,
     shown,
     tracked,
-    ToolError,
 )
 
 # What each script has for itself, or in one form of several.

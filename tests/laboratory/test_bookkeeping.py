@@ -19,9 +19,9 @@ import time
 import types
 from unittest import mock
 
-import run_files
 import numpy as np
 import pytest
+import run_files
 import support
 from lab import drivers, examples
 from test_measurements import MEASUREMENTS

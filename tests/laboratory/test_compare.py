@@ -10,9 +10,9 @@ import pathlib
 import re
 import types
 
-import run_files
 import numpy as np
 import pytest
+import run_files
 import support
 from rich.console import Console
 from test_measurements import (

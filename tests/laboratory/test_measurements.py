@@ -15,9 +15,9 @@ import sys
 import types
 from unittest import mock
 
-import run_files
 import numpy as np
 import pytest
+import run_files
 import support
 from lab import drivers, examples
 from rich.console import Console

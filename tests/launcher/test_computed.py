@@ -12,10 +12,10 @@ import threading
 import time
 import types
 
-import run_files
 import numpy as np
 import psutil
 import pytest
+import run_files
 from tfrun import formatting
 from tfrun.commands import (
     common,

@@ -11,9 +11,9 @@ import math
 import re
 import statistics
 
-import run_files
 import numpy as np
 import pytest
+import run_files
 import support
 from lab import delays, learn, step_cost
 from tfrun.commands.plan import command

@@ -4,8 +4,8 @@ import json
 import pathlib
 import subprocess
 
-import run_files
 import pytest
+import run_files
 import support
 from matplotlib import image
 from small_scripts import TFRUN
