@@ -16,14 +16,15 @@ import subprocess
 import sys
 
 import psutil
-from lab import idle
-from lab.examples import example_digest, main_script
 from rich import box
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 from tfrun.launch.task import end_with_parent
 from tfrun.runs import run_directory
+
+from lab import idle
+from lab.examples import example_digest, main_script
 
 ENVIRONMENT = dict(os.environ)  # what the examples get, whatever a measurement sets for itself
 OTHERS = "others"  # in a file of what was measured: what they used during each measurement

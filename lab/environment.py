@@ -7,6 +7,7 @@
 What an interruption left is made anew, from pip's cache.
 """
 
+import contextlib
 import fcntl
 import hashlib
 import importlib.metadata
@@ -72,6 +73,24 @@ def make(root):
 
     if is_complete():
         return
+    with locked(root):
+        if is_complete():
+            return
+        refuse_another_folder(venv, place)
+        before = complete.read_text() if complete.exists() else mark
+        if before != mark and before.startswith(wanted):
+            say(f"{venv} was made elsewhere, and its programs name that folder: it is made anew")
+        python = sys.version.split()[0]
+        say(f"setting up {venv} with Python {python}: once, 1 to 5 minutes, 2.2 GB")
+        make_empty(place)
+        install(venv, lock)
+        complete.write_text(mark)
+        say(f"set up in {time.time() - began:.0f} s")
+
+
+@contextlib.contextmanager
+def locked(root):
+    """Waits until no other set-up of root/.venv goes on, and keeps others waiting meanwhile."""
     try:
         lock_file = open(root / ".venv.lock", "w")
     except OSError as error:
@@ -79,39 +98,41 @@ def make(root):
             f"{root} cannot be written ({error.strerror}): copy it to a folder of your own, "
             "or activate an environment that has the packages of requirements.lock"
         )
-    with lock_file as only_one:
+    with lock_file:
         try:
-            fcntl.flock(only_one, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say(f"waiting for another set-up of {venv}")
-            fcntl.flock(only_one, fcntl.LOCK_EX)
+            say(f"waiting for another set-up of {root / '.venv'}")
+            fcntl.flock(lock_file, fcntl.LOCK_EX)
         except OSError:
             say("this file system has no locks: start no second set-up meanwhile")
-        if is_complete():
-            return
-        python = sys.version.split()[0]
-        ours = place.name != ".venv" and (place / "pip.log").exists()
-        if place != venv and place.exists() and not (ours or is_empty(place)):
-            fail(
-                f"{venv} leads to {place}, which holds something else: remove this link, or let "
-                "it lead to a new folder"
-            )
-        before = complete.read_text() if complete.exists() else mark
-        if before != mark and before.startswith(wanted):
-            say(f"{venv} was made elsewhere, and its programs name that folder: it is made anew")
-        say(f"setting up {venv} with Python {python}: once, 1 to 5 minutes, 2.2 GB")
-        shutil.rmtree(place, ignore_errors=True)
-        command = [sys.executable, "-m", "venv", place]
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace")
-        if done.returncode:
-            told = (done.stdout + done.stderr).strip()
-            why = told.split("\n")[-1]
-            if "ensurepip" in told or "No module named" in told:
-                why = "Debian and Ubuntu: apt install python3-venv"
-            fail(f"{sys.executable} cannot make a virtual environment in {place}; {why}")
-        install(venv, lock)
-        complete.write_text(mark)
-        say(f"set up in {time.time() - began:.0f} s")
+        yield
+
+
+def refuse_another_folder(venv, place):
+    """Ends where a link leads to a folder that holds something else than an environment of ours.
+
+    place: where the link `venv` leads; the same as venv where it is no link.
+    """
+    ours = place.name != ".venv" and (place / "pip.log").exists()
+    if place != venv and place.exists() and not (ours or is_empty(place)):
+        fail(
+            f"{venv} leads to {place}, which holds something else: remove this link, or let "
+            "it lead to a new folder"
+        )
+
+
+def make_empty(place):
+    """Makes a virtual environment without packages in this folder, in place of what is there."""
+    shutil.rmtree(place, ignore_errors=True)
+    command = [sys.executable, "-m", "venv", place]
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace")
+    if done.returncode:
+        told = (done.stdout + done.stderr).strip()
+        why = told.split("\n")[-1]
+        if "ensurepip" in told or "No module named" in told:
+            why = "Debian and Ubuntu: apt install python3-venv"
+        fail(f"{sys.executable} cannot make a virtual environment in {place}; {why}")
 
 
 def is_empty(folder):

@@ -13,9 +13,10 @@ import threading
 import time
 
 import numpy as np
-from lab import idle
 from tfrun.launch import cluster
 from tfrun.launch.task import end_with_parent
+
+from lab import idle
 
 RUN_SECONDS = 600  # for one run
 SAMPLE_SECONDS = 0.25  # between two looks at the machine

@@ -5,7 +5,6 @@ which worker's gradient, taken at which version of w, moves w when; here it is c
 """
 
 import numpy as np
-
 from tfrun.simulate import laws
 from tfrun.simulate.laws import number
 

@@ -11,10 +11,11 @@ import re
 from collections.abc import Callable, Iterator
 
 import libcst as cst
-from lab.examples import ROOT
 from libcst import matchers
 from libcst.metadata import MetadataWrapper, PositionProvider
 from mutmut.mutation import mutators
+
+from lab.examples import ROOT
 
 # Arguments with these names are for the eye: words of --help, and how a picture looks.
 LOOKS = {

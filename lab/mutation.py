@@ -36,11 +36,12 @@ import traceback
 from typing import Any
 
 import yaml
-from lab import drivers, examples, mutants, planting
-from lab.examples import ROOT, ToolError
 from rich.console import Console
 from rich.table import Table
 from tfrun.launch.task import end_with_parent
+
+from lab import drivers, examples, mutants, planting
+from lab.examples import ROOT, ToolError
 
 FOLDER = ROOT / "tests" / "mutation"
 MOST_EQUIVALENT = 0.06  # of a sample

@@ -28,6 +28,7 @@ import nbclient
 import nbformat
 import psutil
 from jupyter_client.provisioning import LocalProvisioner
+
 from lab import drivers
 
 ROOT = pathlib.Path(__file__).resolve().parents[1] / "Basics-Tutorial"

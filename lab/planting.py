@@ -26,8 +26,9 @@ from typing import Any
 
 import psutil
 import pytest
-from lab import mutants
 from tfrun.launch.task import end_with_parent
+
+from lab import mutants
 
 LIMIT = 4  # times the seconds of the same tests without a mistake, and MARGIN_SECONDS besides
 MARGIN_SECONDS = 20
@@ -216,6 +217,8 @@ class Planter:
                 or None
             )
         )
+        self.texts: dict[str, str] = {}  # of the files, without a mistake
+        self.functions: dict[str, list[types.FunctionType]] = {}  # of the files, loaded here
         self.seen: dict[str, Seen] = {}
         self.watching = False
         self.is_fork = False
@@ -225,59 +228,72 @@ class Planter:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
         """Forks for each mistake. In a fork it returns None, and pytest runs the tests."""
-        texts = {file: (self.root / file).read_text() for file in self.files}
-        functions = loaded_functions(self.paths)
+        self.texts = {file: (self.root / file).read_text() for file in self.files}
+        self.functions = loaded_functions(self.paths)
         gc.collect()
         gc.freeze()  # a fork that collects garbage leaves this alone
-        everything = [
-            item for item in session.items if any(self.looks_at(item.nodeid, f) for f in self.files)
-        ]
-        watched = self.output.with_suffix(".watched")
+        items = {item.nodeid: item for item in session.items}
+        seen = self.watch_tests(session)
+        if seen is None:
+            return None if self.is_fork else True
+        outcomes = []
+        for place in self.places:
+            own = [test for test in seen if self.looks_at(test.name, place.file)]
+            tests = narrowest(place, own, self.texts[place.file])
+            limit = LIMIT * sum(test.seconds for test in tests) + MARGIN_SECONDS
+            outcome = self.try_mistake(session, place, [items[test.name] for test in tests], limit)
+            if outcome is None:
+                return None
+            outcomes.append(outcome)
+            if os.environ.get("MUTATION_LOG"):
+                print(place, outcome, flush=True)
+        self.output.write_text(json.dumps([dataclasses.asdict(outcome) for outcome in outcomes]))
+        return True
+
+    def watch_tests(self, session: pytest.Session) -> list[Seen] | None:
+        """Runs all tests without a mistake, in a fork; returns what each does.
+
+        Returns None where pytest itself has failed, and in the fork.
+        """
 
         def without() -> None:
             self.watching = True
             session.config.option.maxfail = 0  # what fails here is left out below
-            for path, file in self.paths.items():
-                if functions[file]:
-                    replace(path, texts[file], texts[file], functions[file])
+            for file, text in self.texts.items():
+                self.put_into_functions(file, text)
 
+        everything = [
+            item for item in session.items if any(self.looks_at(item.nodeid, f) for f in self.files)
+        ]
         code, _ = self.fork(session, everything, without, FIRST_SECONDS)
-        if self.is_fork:
+        watched = self.output.with_suffix(".watched")
+        if self.is_fork or code not in (0, 1) or not watched.exists():
             return None
-        if code not in (0, 1) or not watched.exists():
-            return True
-        seen = [
+        return [
             Seen(name, seconds, {(file, line) for file, line in called}, starts)
             for name, seconds, called, starts in json.loads(watched.read_text())
         ]
-        items = {item.nodeid: item for item in everything}
-        results = []
-        for place in self.places:
-            text, path = place.plant(), self.root / place.file
 
-            def plant(place: mutants.Place = place, text: str = text) -> None:
-                file = place.file
-                if functions[file]:
-                    replace(str(self.root / file), texts[file], text, functions[file])
+    def try_mistake(
+        self, session: pytest.Session, place: mutants.Place, tests: list[pytest.Item], limit: float
+    ) -> Outcome | None:
+        """Runs these tests with a mistake, in a fork, for so many seconds; None in the fork."""
+        text, path = place.plant(), self.root / place.file
+        self.write(path, text)
+        plant = functools.partial(self.put_into_functions, place.file, text)
+        code, seconds = self.fork(session, tests, plant, limit)
+        if self.is_fork:
+            return None
+        self.write(path, self.texts[place.file])
+        failed = self.output.with_suffix(".failed")
+        by = failed.read_text() if failed.exists() else "an exit"
+        failed.unlink(missing_ok=True)
+        return Outcome(code != 0, code is None, seconds, "time" if code is None else by)
 
-            own = [test for test in seen if self.looks_at(test.name, place.file)]
-            tests = narrowest(place, own, texts[place.file])
-            self.write(path, text)
-            limit = LIMIT * sum(test.seconds for test in tests) + MARGIN_SECONDS
-            code, seconds = self.fork(session, [items[test.name] for test in tests], plant, limit)
-            if self.is_fork:
-                return None
-            self.write(path, texts[place.file])
-            failed = self.output.with_suffix(".failed")
-            by = failed.read_text() if failed.exists() else "an exit"
-            failed.unlink(missing_ok=True)
-            results.append(
-                Outcome(code != 0, code is None, seconds, "time" if code is None else by)
-            )
-            if os.environ.get("MUTATION_LOG"):
-                print(place, results[-1], flush=True)
-        self.output.write_text(json.dumps([dataclasses.asdict(result) for result in results]))
-        return True
+    def put_into_functions(self, file: str, text: str) -> None:
+        """Puts the code of a text of a file into the functions of it that this process has."""
+        if self.functions[file]:
+            replace(str(self.root / file), self.texts[file], text, self.functions[file])
 
     def looks_at(self, test: str, file: str) -> bool:
         """Returns whether a test is one of those of a file."""
@@ -314,9 +330,9 @@ class Planter:
             end_with_parent()
             os.setsid()
             session.items[:] = items
-            session.records = os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(  # type: ignore
-                dir=self.root.parent
-            )
+            records = tempfile.mkdtemp(dir=self.root.parent)
+            session.records = records  # type: ignore[attr-defined]
+            os.environ["XDG_STATE_HOME"] = records
             try:
                 prepare()
             except BaseException as error:  # the module cannot be imported any more

@@ -21,11 +21,14 @@ import sys
 import textwrap
 from typing import Any
 
+from tfrun import known_errors
+
 from lab import drivers, idle, measured_before, pages, reading_order, regions
 from lab.examples import (
     ALGORITHM,
     PARENTS,
     ROOT,
+    ToolError,
     example_digest,
     exit_code,
     has_sessions,
@@ -38,9 +41,7 @@ from lab.examples import (
     session_form,
     shown,
     tracked,
-    ToolError,
 )
-from tfrun import known_errors
 
 PART = re.compile(r"(<!-- generated: (\w+)(?: ([^ ]+))? -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -463,13 +464,10 @@ STEPS = "`--steps`"
 FLAG = "(name, default, text)"  # of the loop in parse_flags()
 
 
-def flag_rows(folder):
-    """Returns [(flag, default, meaning)] of the list in parse_flags(), with the defaults above it.
-
-    Raises ToolError where the list cannot be read.
-    """
-    constants: dict[str, Any] = {}  # {name: the node that is assigned to it}
-    for node in ast.walk(parsed(script(folder))):
+def assigned(tree):
+    """Returns {name: the node that a script assigns to it}, and FLAG: the list in parse_flags()."""
+    constants: dict[str, Any] = {}
+    for node in ast.walk(tree):
         if isinstance(node, ast.Assign):
             pairs = [(node.targets[0], node.value)]
             if isinstance(node.targets[0], ast.Tuple) and isinstance(node.value, ast.Tuple):
@@ -480,19 +478,34 @@ def flag_rows(folder):
             constants["MORE_FLAGS"].elts += node.value.elts  # below, in the region of what reads it
         elif isinstance(node, ast.For) and ast.unparse(node.target) == FLAG:
             constants[FLAG] = node.iter
+    return constants
+
+
+def flag_entries(constants):
+    """Yields the entries of the list in parse_flags(), and those of MORE_FLAGS in their place."""
+    for entry in constants[FLAG].elts:
+        if isinstance(entry, ast.Starred):
+            yield from constants[ast.unparse(entry.value)].elts
+        else:
+            yield entry
+
+
+def flag_rows(folder):
+    """Returns [(flag, default, meaning)] of the list in parse_flags(), with the defaults above it.
+
+    Raises ToolError where the list cannot be read.
+    """
+    constants = assigned(parsed(script(folder)))
 
     def value(node):
         return ast.literal_eval(constants[node.id] if isinstance(node, ast.Name) else node)
 
     rows = []
     try:
-        for entry in constants[FLAG].elts:
-            entries = [entry]
-            if isinstance(entry, ast.Starred):
-                entries = constants[ast.unparse(entry.value)].elts
-            for name, default, meaning in (map(value, entry.elts) for entry in entries):
-                if default is not None:  # the script has no such flag
-                    rows.append((f"`--{name}`", default, meaning))
+        for entry in flag_entries(constants):
+            name, default, meaning = map(value, entry.elts)
+            if default is not None:  # the script has no such flag
+                rows.append((f"`--{name}`", default, meaning))
     except (AttributeError, KeyError, TypeError, ValueError):
         raise ToolError(
             f"{shown(script(folder))}: write each of MORE_FLAGS as (name, default, help), with a "

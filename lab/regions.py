@@ -20,13 +20,13 @@ from lab.examples import (
     ALGORITHM,
     DIVIDER,
     ROOT,
+    ToolError,
     exit_code,
     folders,
     read,
     scripts,
     shown,
     tracked,
-    ToolError,
 )
 
 # What each script has for itself, or in one form of several.
@@ -113,19 +113,24 @@ def difference(a, b):
     return list(unified(folded(a), folded(b), a.name, b.name))
 
 
+def names_outside(path):
+    """Returns the functions and classes of a script that stand in no region."""
+    begins = [re.match(r"(?:def|class) (\w+)", line) for line in folded(path)]
+    return [begin[1] for begin in begins if begin]
+
+
 def problems(root=ROOT):
     """(one text for each fault, the number of copies of regions that were compared)."""
-    faults, copies = [], 0
     first: dict[str, tuple[pathlib.Path, str]] = {}  # {region: the first script with it, its text}
     defined: dict[str, set[pathlib.Path]] = {}  # {function or class: scripts}
-    for folder in folders(root):
-        if not any(path.parent == folder for path in tracked("*.py", root)):
-            faults.append(f"{folder} has a run.sh and no script")
+    with_scripts = {path.parent for path in tracked("*.py", root)}
+    without = [folder for folder in folders(root) if folder not in with_scripts]
+    faults = [f"{folder} has a run.sh and no script" for folder in without]
+    copies = 0
     for path in scripts(root):
         try:
-            for line in folded(path):
-                if begin := re.match(r"(?:def|class) (\w+)", line):
-                    defined.setdefault(begin[1], set()).add(path)
+            for name in names_outside(path):
+                defined.setdefault(name, set()).add(path)
             for name, text in regions(path).items():
                 copies += 1
                 reference, standard = first.setdefault(name, (path, text))

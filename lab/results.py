@@ -32,10 +32,11 @@ import tempfile
 import time
 
 import numpy as np
+from tfrun.runs.data import RunData
+
 from lab import drivers, examples, idle, readmes
 from lab.drivers import run
 from lab.examples import ROOT, ToolError, shown
-from tfrun.runs.data import RunData
 
 EXTRA_FLAGS = {  # for what their pictures show of a moment
     "Model-Parallelism": ["--timeline-steps", "1000"],

@@ -22,7 +22,6 @@ import gpu
 import numpy as np
 from lab import drivers, examples, idle, pages
 
-
 PEERS = pathlib.Path(__file__).resolve().with_name("peers.py")
 # name: (layers, batch size, what a program's steps are multiplied by)
 MODELS = {"digits": ([64, 128, 64, 10], 32, 1), "wide": ([784, 512, 512, 10], 100, 0.2)}

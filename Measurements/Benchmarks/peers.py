@@ -164,6 +164,40 @@ def multi_worker(flags):
     return number * flags.together * len(WORKERS) / (time.monotonic() - began)
 
 
+def pytorch_model(layers):
+    """Returns dense layers of so many units, with a ReLU between two of them."""
+    from torch import nn
+
+    modules = []
+    for rows, columns in itertools.pairwise(layers):
+        modules += [nn.Linear(rows, columns), nn.ReLU()]
+    return nn.Sequential(*modules[:-1])
+
+
+def parameters_in_one_vector(model):
+    """Lets the parameters be parts of one vector, which then travels; returns it."""
+    from torch import nn
+
+    whole, begin = nn.utils.parameters_to_vector(model.parameters()).detach(), 0
+    for parameter in model.parameters():
+        parameter.data = whole[begin : begin + parameter.numel()].view_as(parameter)
+        begin += parameter.numel()
+    return whole
+
+
+def average(model, whole):
+    """Sets w to the mean of all workers'. whole: the vector that has w, None if there is none."""
+    from torch import distributed, nn
+
+    if whole is not None:
+        distributed.all_reduce(whole)
+        whole.div_(len(WORKERS))
+    else:
+        copied = nn.utils.parameters_to_vector(model.parameters()).detach()
+        distributed.all_reduce(copied)
+        nn.utils.vector_to_parameters(copied / len(WORKERS), model.parameters())
+
+
 def pytorch(flags, kind):
     """PyTorch: DistributedDataParallel; the mean of w every `together` steps; or no exchange."""
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
@@ -176,15 +210,8 @@ def pytorch(flags, kind):
     x, y = (torch.from_numpy(part) for part in data(flags.layers))
     y = y.long()
     torch.manual_seed(0)
-    modules = []
-    for rows, columns in itertools.pairwise(flags.layers):
-        modules += [nn.Linear(rows, columns), nn.ReLU()]
-    model = nn.Sequential(*modules[:-1])
-    if "flat" in flags.form:  # the parameters are parts of one vector, which is what travels
-        whole, begin = nn.utils.parameters_to_vector(model.parameters()).detach(), 0
-        for parameter in model.parameters():
-            parameter.data = whole[begin : begin + parameter.numel()].view_as(parameter)
-            begin += parameter.numel()
+    model = pytorch_model(flags.layers)
+    whole = parameters_in_one_vector(model) if "flat" in flags.form else None
     if kind == "ddp":
         views = {"static_graph": True, "gradient_as_bucket_view": True}
         model = nn.parallel.DistributedDataParallel(model, **views if "views" in flags.form else {})
@@ -197,13 +224,8 @@ def pytorch(flags, kind):
             optimizer.zero_grad()
             loss(model(x[rows]), y[rows]).backward()
             optimizer.step()
-        if kind == "averaged" and "flat" in flags.form:
-            distributed.all_reduce(whole)
-            whole.div_(len(WORKERS))
-        elif kind == "averaged":
-            copied = nn.utils.parameters_to_vector(model.parameters()).detach()
-            distributed.all_reduce(copied)
-            nn.utils.vector_to_parameters(copied / len(WORKERS), model.parameters())
+        if kind == "averaged":
+            average(model, whole)
 
     for _ in range(WARM_UP):
         steps()

@@ -21,16 +21,16 @@ import statistics
 import sys
 import time
 
-import numpy as np
 import drawing
+import numpy as np
 import one_run
 import report
 import search
 import tables
-from tfrun import problems
-from tfrun.runs import run_directory
 import verdict
 from lab import drivers, examples, idle
+from tfrun import problems
+from tfrun.runs import run_directory
 
 TRIES = 3  # of a run while other processes use the machine
 MOST_TUNING = 0.3  # of a core that these may use while a setting is tried

@@ -9,8 +9,8 @@ import time
 
 import numpy as np
 import search
-from tfrun import problems
 from lab import delays, examples, forked, idle
+from tfrun import problems
 from tfrun.runs.data import RunData
 
 TESTS = 50  # of a run

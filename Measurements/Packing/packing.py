@@ -12,7 +12,6 @@ import statistics
 
 from lab import drivers, examples
 
-
 SCRIPT = examples.main_script("Collective-AllReduce")
 LAYERS = 'keras.layers.Dense(128, "relu"),\n            keras.layers.Dense(64, "relu"),'
 WIDE = '*[keras.layers.Dense(1024, "relu") for _ in range(3)],'  # 2.2 million parameters, 8.7 MB

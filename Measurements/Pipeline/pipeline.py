@@ -21,7 +21,6 @@ import sys
 from lab import drivers, examples
 from matplotlib import colormaps
 
-
 SCRIPT = examples.main_script("Model-Parallelism")
 SCHEDULES = {"gpipe": "GPipe", "1f1b": "1F1B"}
 WARM_UP = 5

@@ -21,7 +21,7 @@ import textwrap
 from typing import NamedTuple
 
 import numpy as np
-from lab import delays, drivers, examples, learn
+from lab import delays, drivers, examples, learn, step_cost
 from rich.console import Group
 from tfrun.simulate import cost, laws, plan, schemes
 
@@ -103,23 +103,25 @@ def rates(case, n, trouble=None):
     ranges = {}
 
     def add_synchronous(name, communication, T=1, last=last):
-        low, high = (seconds - c for seconds in cost.between(c, communication))
+        low, high = (seconds - c for seconds in step_cost.between(c, communication))
         ranges[name] = n * T / (last + high), n * T / (last + low)
 
     def of_ps(name, times, P, T=1):
         queue = schemes.rate(schemes.queued(times, pull=S / case.B, push=S / case.B, servers=P))
-        in_step = 1 / cost.ps_asynchronous(n, T * c, S, case.B, a, P)[1]
+        in_step = 1 / step_cost.ps_asynchronous(n, T * c, S, case.B, a, P)[1]
         ranges[name] = T * min(queue, in_step), T * queue
 
     ring = cost.ring(n, S, B, a)
     add_synchronous("ring", ring)
     if inside > 1:
         machines = math.ceil(n / inside)
-        add_synchronous("hierarchical", cost.hierarchical(machines, inside, S, B, a, case.B_inside))
-    add_synchronous("ZeRO 3", cost.sharded(n, S, B, a))
+        add_synchronous(
+            "hierarchical", step_cost.hierarchical(machines, inside, S, B, a, case.B_inside)
+        )
+    add_synchronous("ZeRO 3", step_cost.sharded(n, S, B, a))
     add_synchronous(f"ring, {T} local steps", ring, T, lasts)
     add_synchronous(f"ring, 1/{RATIO} of the bytes, added up", cost.ring(n, S / RATIO, B, a))
-    add_synchronous(f"1/{RATIO} of the bytes, gathered", cost.gather(n, S / RATIO, B, a))
+    add_synchronous(f"1/{RATIO} of the bytes, gathered", step_cost.gather(n, S / RATIO, B, a))
     pairs = schemes.gossip(alone[:count] - a, exchange=S / case.B)
     ranges["gossip"] = (len(pairs.push) / pairs.push[-1],) * 2
     of_ps(PS, alone[:count], 1)
@@ -185,7 +187,7 @@ def simulate(case):
     for name in left:
         left[name][LOST] = left_of(name, min(case.n, 64), case.shape)
     facts = (min(case.n, case.cores), case.c, case.S, case.B, case.a)
-    changes = cost.first_to_change(int(facts[0]), *facts[1:]) if case.n > 1 else {}
+    changes = step_cost.first_to_change(int(facts[0]), *facts[1:]) if case.n > 1 else {}
     return {"curves": curves, "left": left, "first": changes, "points": case.points}
 
 
@@ -327,12 +329,12 @@ def trusted():
     for point in points["efficiencies"]:
         more = {"P": point["P"]} if point["by"].startswith("ps") else {}
         S, B = point["megabytes"] * 1e6, point["gigabits"] * 1e9 / 8
-        x, c = getattr(cost, point["by"])(point["n"], S, B, **more), point["c"]
-        high, low = (c / seconds for seconds in cost.between(c, x))
+        x, c = getattr(step_cost, point["by"])(point["n"], S, B, **more), point["c"]
+        high, low = (c / seconds for seconds in step_cost.between(c, x))
         inside += low - 0.02 <= point["efficiency"] <= high + 0.02
         widths.append(high - low)
         if not point["case"].endswith("128 GPUs"):  # which the two numbers come from
-            errors[point["case"]] = c / cost.fitted(c, x) / point["efficiency"] - 1
+            errors[point["case"]] = c / step_cost.fitted(c, x) / point["efficiency"] - 1
     off = list(map(abs, errors.values()))
     worst = max(errors, key=lambda case: abs(errors[case]))
     comparisons = {
@@ -343,7 +345,7 @@ def trusted():
         f"{errors[worst]:+.0%}: {worst}",
     }
     steps = [
-        cost.local(published["compute"], published["communication"], published["T"])
+        step_cost.local(published["compute"], published["communication"], published["T"])
         / published["seconds"]
         - 1
         for published in points["steps"]

@@ -3,8 +3,9 @@
 import json
 import math
 
-from lab.drawings.shapes import FIGURES, animate, box, figure, left, line, rect, text
 from tfrun.runs.data import RunData
+
+from lab.drawings.shapes import FIGURES, animate, box, figure, left, line, rect, text
 
 SHOWN = 16  # pushes
 SLOWER = 400

@@ -17,8 +17,7 @@ import support
 from lab import examples, references
 from problem import BATCH, SEED, command_line, draw
 from support import SHAPES
-from tfrun.runs import models
-from tfrun.runs import summary
+from tfrun.runs import models, summary
 from tfrun.runs.data import RunData
 
 SESSIONS, HOGWILD = "From-TensorFlow-1/HogWild-Sessions", "HogWild"

@@ -20,8 +20,7 @@ import small_scripts
 import support
 from lab import examples, references, regions
 from problem import BATCH, SEED, command_line
-from tfrun.runs import models
-from tfrun.runs import summary
+from tfrun.runs import models, summary
 from tfrun.runs.data import RunData
 
 COUNTED = support.ROOT / "tests" / "problems" / "counted.py"

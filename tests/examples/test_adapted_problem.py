@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import support
 import tensorflow as tf
-from tfrun import problems
 from lab import examples
+from tfrun import problems
 
 SCRIPT = examples.main_script("Non-Distributed-Setup")
 X = np.random.RandomState(0).rand(48, 6).astype("float32")

@@ -13,9 +13,8 @@ import support
 from lab import examples
 from lab.references import perceptron
 from problem import digits_like, draw
-from tfrun.runs import models
 from tfrun.launch import cluster
-from tfrun.runs import summary
+from tfrun.runs import models, summary
 from tfrun.runs.data import RunData
 
 CLUSTERS = [path for path in examples.scripts() if "class Cluster" in path.read_text()]

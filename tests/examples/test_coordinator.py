@@ -12,9 +12,8 @@ import support
 from lab import examples
 from problem import BATCH, LR, SEED, digits_like, gradient_on_digits
 from tfrun import errors
-from tfrun.runs import models
 from tfrun.launch import cluster
-from tfrun.runs import summary
+from tfrun.runs import models, summary
 from tfrun.runs.data import RunData
 
 FOLDER = support.ROOT / "Parameter-Server-Strategy"

@@ -10,9 +10,9 @@ import sys
 import types
 from unittest import mock
 
-import run_files
 import numpy as np
 import pytest
+import run_files
 import support
 from measurements import (
     FORMS,
@@ -26,7 +26,6 @@ from measurements import (
     points,
     turned,
 )
-
 
 # What it asks for --------------------------------------------------------------------------------
 

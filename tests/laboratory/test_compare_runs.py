@@ -9,9 +9,9 @@ import pathlib
 import re
 import types
 
-import run_files
 import numpy as np
 import pytest
+import run_files
 import support
 from compared import EQUAL, ONE, ONE_RUN, tried
 from measurements import check_rows, load

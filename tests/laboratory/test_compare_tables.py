@@ -11,7 +11,6 @@ from compared import DIFFERENT, DRAWING, EQUAL, LATER, ONE, SOON, TABLES, in_tas
 from measurements import MEASUREMENTS, cells, figures, load, points
 from rich.console import Console
 
-
 # What is shown -----------------------------------------------------------------------------------
 
 

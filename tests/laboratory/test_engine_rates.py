@@ -3,8 +3,8 @@
 import json
 import types
 
-import run_files
 import pytest
+import run_files
 from measurements import RATES, Clock, load
 
 

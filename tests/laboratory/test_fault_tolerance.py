@@ -4,8 +4,8 @@ import random
 import types
 from unittest import mock
 
-import run_files
 import pytest
+import run_files
 from measurements import load, write
 
 

@@ -5,7 +5,7 @@ import re
 import pytest
 import support
 import yaml
-from lab import mutation, mutants, planting
+from lab import mutants, mutation, planting
 from lab.examples import ROOT
 
 LIBRARY = """

@@ -4,8 +4,8 @@ import json
 import pathlib
 import sys
 
-import run_files
 import pytest
+import run_files
 import support
 from lab import examples, idle, readmes, results
 from lab.examples import ToolError

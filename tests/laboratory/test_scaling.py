@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from measurements import MEASUREMENTS, Calls, figures, legend_of, lines_of, load, trained, write
 
-
 # What it runs and counts -------------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""The formulas of tfrun/simulate against seconds that somebody can work out on paper.
+"""The formulas of costs against seconds that somebody can work out on paper.
 
 n = 8 workers, S = 1.4e9 bytes, B = 1e9 bytes a second and a = 0.01 s are such that every term has
 a size of its own: an argument that is missing, or that stands in another's place, changes a digit.
@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 import pytest
-from lab import learn
+from lab import learn, step_cost
 from tfrun.simulate import cost, plan
 
 n, c, S, B, a = 8, 3.0, 1.4e9, 1e9, 0.01
@@ -17,7 +17,7 @@ RING = 2 * 7 / 8 * 1.4 + 14 * 0.01  # 2.59 s
 
 def test_the_seconds_of_each_scheme():
     """Catches: a term, or an argument with a default, that one scheme of the table loses."""
-    table = cost.schemes(n, c, S, B, a, P=2, T=5, ratio=10, inside=4, B_inside=1e10)
+    table = step_cost.schemes(n, c, S, B, a, P=2, T=5, ratio=10, inside=4, B_inside=1e10)
 
     def overlapped(communication):
         return pytest.approx((c + max(0, communication - 2), c + communication))
@@ -37,42 +37,50 @@ def test_the_seconds_of_each_scheme():
         "1/10 of the bytes, gathered": overlapped(7 * (0.14 + 0.01)),
     }
     assert table == due
-    longer = cost.schemes(n, 0.1, S, B, a, T=10)  # what travels does not fit beside ten gradients
+    longer = step_cost.schemes(
+        n, 0.1, S, B, a, T=10
+    )  # what travels does not fit beside ten gradients
     assert longer["ring, 10 local steps"] == pytest.approx(((1 + RING - 2 / 3) / 10, 0.1 + 0.259))
 
 
 def test_defaults_of_the_table():
     """Catches: another number of servers, local steps, workers in a machine, or ratio."""
-    assert cost.schemes(16, c, S, B, a) == cost.schemes(
+    assert step_cost.schemes(16, c, S, B, a) == step_cost.schemes(
         16, c, S, B, a, P=1, T=10, ratio=100, inside=8, B_inside=math.inf
     )
-    assert cost.schemes(16, c, S, B) == cost.schemes(16, c, S, B, 0)
-    assert "ring, 10 local steps" in cost.schemes(16, c, S, B)
-    assert cost.schemes(4, c, S, B, inside=8)["hierarchical"] == (c, c)  # all in one machine
+    assert step_cost.schemes(16, c, S, B) == step_cost.schemes(16, c, S, B, 0)
+    assert "ring, 10 local steps" in step_cost.schemes(16, c, S, B)
+    assert step_cost.schemes(4, c, S, B, inside=8)["hierarchical"] == (c, c)  # all in one machine
 
 
 def test_what_layers_and_pieces_cost():
     """Catches: a default that is not one piece, one layer, one server, no latency."""
-    assert cost.sharded(n, S, B, a) == pytest.approx(3.675 + 21 * 0.01)
-    assert cost.sharded(n, S, B, a, 5) == pytest.approx(3.675 + 105 * 0.01)
-    assert cost.tree(n, S, B, a) == pytest.approx(2 * 3 * (1.4 + 0.01))
-    assert cost.tree(5, S, B, a, 4) == pytest.approx(2 * (3 + 3) * (0.35 + 0.01))
-    assert cost.tree(1, S, B, a, 4) == 0
-    assert cost.halving_doubling(5, S, B, a) == pytest.approx(2 * 4 / 5 * 1.4 + 6 * 0.01)
-    inside = cost.hierarchical(3, 4, S, B, a, 7e9, 0.001)
+    assert step_cost.sharded(n, S, B, a) == pytest.approx(3.675 + 21 * 0.01)
+    assert step_cost.sharded(n, S, B, a, 5) == pytest.approx(3.675 + 105 * 0.01)
+    assert step_cost.tree(n, S, B, a) == pytest.approx(2 * 3 * (1.4 + 0.01))
+    assert step_cost.tree(5, S, B, a, 4) == pytest.approx(2 * (3 + 3) * (0.35 + 0.01))
+    assert step_cost.tree(1, S, B, a, 4) == 0
+    assert step_cost.halving_doubling(5, S, B, a) == pytest.approx(2 * 4 / 5 * 1.4 + 6 * 0.01)
+    inside = step_cost.hierarchical(3, 4, S, B, a, 7e9, 0.001)
     assert inside == pytest.approx(1.5 * 0.2 + 6 * 0.001 + 4 / 3 * 1.4 + 4 * 0.01)
     assert cost.ps_together(3, S, B, a) == pytest.approx(2 * 3 * 1.4 + 0.02)
     assert cost.ps_together(3, S, B, a, 5) == pytest.approx(2 * 1.4 + 0.02)  # a worker's own link
     assert cost.ps_in_turn(3, S, B, a) == pytest.approx(4 * 1.4 + 0.02)
     assert cost.ps_in_turn(3, S, B, a, 5) == pytest.approx(2 * 1.4 + 0.02)
-    assert cost.ps_on_the_workers(3, S, B, a) == pytest.approx(2 * 2 * 1.4 + 0.02)
-    assert cost.ps_on_the_workers(3, S, B, a, 2) == pytest.approx(2 * 1.4 + 0.02)
-    assert cost.ps_asynchronous(100, 1.0, S, B, a)[0] == pytest.approx(1.4)  # the link is full
-    assert cost.ps_asynchronous(100, 1.0, S, B, a, 4)[0] == pytest.approx(0.35)
-    assert cost.ps_asynchronous(2, 1.0, S, B, a) == pytest.approx((3.82 / 2, (1 + 5.62) / 2))
-    for function in cost.ring, cost.halving_doubling, cost.tree, cost.gather, cost.sharded:
+    assert step_cost.ps_on_the_workers(3, S, B, a) == pytest.approx(2 * 2 * 1.4 + 0.02)
+    assert step_cost.ps_on_the_workers(3, S, B, a, 2) == pytest.approx(2 * 1.4 + 0.02)
+    assert step_cost.ps_asynchronous(100, 1.0, S, B, a)[0] == pytest.approx(1.4)  # the link is full
+    assert step_cost.ps_asynchronous(100, 1.0, S, B, a, 4)[0] == pytest.approx(0.35)
+    assert step_cost.ps_asynchronous(2, 1.0, S, B, a) == pytest.approx((3.82 / 2, (1 + 5.62) / 2))
+    for function in (
+        cost.ring,
+        step_cost.halving_doubling,
+        step_cost.tree,
+        step_cost.gather,
+        step_cost.sharded,
+    ):
         assert function(n, S, B) == function(n, S, B, 0.0), function
-    assert cost.fitted(2.0, 3.0) == pytest.approx(2.13 + 0.84)
+    assert step_cost.fitted(2.0, 3.0) == pytest.approx(2.13 + 0.84)
 
 
 def test_what_pays_first_on_paper():
@@ -87,10 +95,10 @@ def test_what_pays_first_on_paper():
         "halving and doubling": now / (3 + 2.45 + 0.06),
         "a worker twice as fast": now / (1.5 + RING),
     }
-    gains = cost.first_to_change(n, c, S, B, a)
+    gains = step_cost.first_to_change(n, c, S, B, a)
     assert gains == pytest.approx(due)
     assert list(gains) == sorted(due, key=due.get, reverse=True)
-    assert cost.first_to_change(n, c, S, B) == cost.first_to_change(n, c, S, B, 0.0)
+    assert step_cost.first_to_change(n, c, S, B) == step_cost.first_to_change(n, c, S, B, 0.0)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """What the picture of a run shows, and tfrun curves, from metrics made by hand."""
 
-import run_files
 import numpy as np
 import pytest
+import run_files
 from records import three_pushes
 from tfrun.commands import curves as curves_command
 from tfrun.pictures import curves

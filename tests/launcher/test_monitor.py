@@ -7,9 +7,9 @@ import sys
 import time
 import types
 
-import run_files
 import psutil
 import pytest
+import run_files
 from records import record, task
 from tfrun.commands import monitor
 from tfrun.launch import cluster

@@ -5,9 +5,9 @@ Every tolerance was written down before the run that it judges.
 
 import json
 
-import run_files
 import numpy as np
 import pytest
+import run_files
 from support import within
 from tfrun.commands.plan import command
 from tfrun.simulate import laws, plan, schemes

@@ -6,9 +6,9 @@ import subprocess
 
 import pytest
 import support
-from tfrun import problems
 from lab import examples
 from small_scripts import TFRUN
+from tfrun import problems
 
 HOGWILD = examples.main_script("HogWild")
 GOOD = """import numpy as np

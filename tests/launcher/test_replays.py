@@ -13,7 +13,7 @@ import statistics
 import numpy as np
 import pytest
 import support
-from lab import delays
+from lab import delays, step_cost
 from support import within
 from tfrun.simulate import cost, laws, schemes
 
@@ -27,7 +27,7 @@ def communication(point):
     """Returns the seconds of communication of a published step."""
     more = {"P": point["P"]} if point["by"].startswith("ps") else {}
     B = point["gigabits"] * 1e9 / 8
-    return getattr(cost, point["by"])(point["n"], point["megabytes"] * 1e6, B, **more)
+    return getattr(step_cost, point["by"])(point["n"], point["megabytes"] * 1e6, B, **more)
 
 
 def test_published_efficiencies():
@@ -38,11 +38,11 @@ def test_published_efficiencies():
     errors = []
     for point in PUBLISHED["efficiencies"]:
         c, x = point["c"], communication(point)
-        high, low = (c / seconds for seconds in cost.between(c, x))
+        high, low = (c / seconds for seconds in step_cost.between(c, x))
         inside = low - 0.02 <= point["efficiency"] <= high + 0.02
         assert inside, f"\nrange, {point['case']}: {low:.1%} to {high:.1%}"
         if not point["case"].endswith("128 GPUs"):  # which the two numbers were fitted to
-            errors.append(c / cost.fitted(c, x) / point["efficiency"] - 1)
+            errors.append(c / step_cost.fitted(c, x) / point["efficiency"] - 1)
     within("points, not fitted", 25, len(errors), 0)
     within("fitted, median error", 0.022, np.median(np.abs(errors)), 0.05)
     within("fitted, within 5%", 14, np.sum(np.abs(errors) <= 0.05), 0)
@@ -55,7 +55,7 @@ def test_published_steps():
     Catches: communication after each of T local steps.
     """
     for point in PUBLISHED["steps"]:
-        value = cost.local(point["compute"], point["communication"], point["T"])
+        value = step_cost.local(point["compute"], point["communication"], point["T"])
         within(f"step, {point['case']}", point["seconds"], value, point["allowed"])
     steps = []
     for row in PUBLISHED["utilizations"]:

@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 import pytest
-from lab import learn
+from lab import learn, step_cost
 from support import within
 from tfrun.runs import summary
 from tfrun.simulate import cost, laws, plan, schemes
@@ -318,9 +318,9 @@ NONSENSE = {
     "one moment": lambda: schemes.rate(schemes.asynchronous(np.ones((1, 2)))),
     "no bandwidth": lambda: cost.ring(2, 1e6, 0),
     "bytes of NaN": lambda: cost.ring(2, math.nan, 1e9),
-    "negative latency": lambda: cost.tree(2, 1e6, 1e9, -1),
-    "no machine": lambda: cost.hierarchical(0, 8, 1e6, 1e9),
-    "no compute": lambda: cost.between(0, 1),
+    "negative latency": lambda: step_cost.tree(2, 1e6, 1e9, -1),
+    "no machine": lambda: step_cost.hierarchical(0, 8, 1e6, 1e9),
+    "no compute": lambda: step_cost.between(0, 1),
     "a rate of 0": lambda: learn.follow(
         schemes.asynchronous(np.ones((3, 1))), 1, np.ones((4, 2)), np.arange(4) % 2, None, 0, 3
     ),
@@ -384,27 +384,27 @@ def test_costs():
     # 4 workers, 8 MB, 1 MB/s, 1 s a message.
     known = {
         "ring": (cost.ring(4, 8e6, 1e6, 1), 12 + 6),
-        "halving": (cost.halving_doubling(4, 8e6, 1e6, 1), 12 + 4),
-        "tree": (cost.tree(4, 8e6, 1e6, 1), 2 * 2 * 9),
-        "tree in 8 pieces": (cost.tree(4, 8e6, 1e6, 1, 8), 2 * (2 + 7) * 2),
-        "hierarchical": (cost.hierarchical(2, 2, 8e6, 1e6, 1, 4e6), 2 + 8 + 2),
-        "gathered": (cost.gather(4, 8e6, 1e6, 1), 3 * 9),
-        "ZeRO 3": (cost.sharded(4, 8e6, 1e6, 1, 5), 18 + 45),
+        "halving": (step_cost.halving_doubling(4, 8e6, 1e6, 1), 12 + 4),
+        "tree": (step_cost.tree(4, 8e6, 1e6, 1), 2 * 2 * 9),
+        "tree in 8 pieces": (step_cost.tree(4, 8e6, 1e6, 1, 8), 2 * (2 + 7) * 2),
+        "hierarchical": (step_cost.hierarchical(2, 2, 8e6, 1e6, 1, 4e6), 2 + 8 + 2),
+        "gathered": (step_cost.gather(4, 8e6, 1e6, 1), 3 * 9),
+        "ZeRO 3": (step_cost.sharded(4, 8e6, 1e6, 1, 5), 18 + 45),
         "ps, together": (cost.ps_together(4, 8e6, 1e6, 1), 64 + 2),
         "ps, in turn": (cost.ps_in_turn(4, 8e6, 1e6, 1, 2), 20 + 2),
-        "local": (cost.local(2, 5, 10), 2.5),
-        "least": (cost.between(3, 5)[0], 3 + 3),
-        "most": (cost.between(3, 5)[1], 8),
-        "asynchronous": (cost.ps_asynchronous(4, 2, 8e6, 1e6, 1)[0], 8),
-        "in step": (cost.ps_asynchronous(4, 2, 8e6, 1e6, 1)[1], 68 / 4),
+        "local": (step_cost.local(2, 5, 10), 2.5),
+        "least": (step_cost.between(3, 5)[0], 3 + 3),
+        "most": (step_cost.between(3, 5)[1], 8),
+        "asynchronous": (step_cost.ps_asynchronous(4, 2, 8e6, 1e6, 1)[0], 8),
+        "in step": (step_cost.ps_asynchronous(4, 2, 8e6, 1e6, 1)[1], 68 / 4),
     }
     for name, (value, due) in known.items():
         within(f"cost, {name}", due, value, 1e-9)
     for name in ("ring", "halving_doubling", "tree", "gather", "sharded"):
-        assert getattr(cost, name)(1, 8e6, 1e6, 1) == 0, f"\ncost, {name} of one worker"
-    table = cost.schemes(64, 0.262, 102.2e6, 1.25e9, 5e-5)
+        assert getattr(step_cost, name)(1, 8e6, 1e6, 1) == 0, f"\ncost, {name} of one worker"
+    table = step_cost.schemes(64, 0.262, 102.2e6, 1.25e9, 5e-5)
     assert all(0.262 <= low <= high for low, high in table.values()), f"\ncost, ranges: {table}"
-    first, *_ = cost.first_to_change(64, 0.262, 102.2e6, 1.25e9, 5e-5)
+    first, *_ = step_cost.first_to_change(64, 0.262, 102.2e6, 1.25e9, 5e-5)
     assert first == "full overlap", f"\ncost, the first: {first}"
 
 

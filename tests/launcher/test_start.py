@@ -14,8 +14,8 @@ import subprocess
 import sys
 import types
 
-import run_files
 import pytest
+import run_files
 from tfrun import cli
 from tfrun.commands import evaluate, export, start
 from tfrun.launch import cluster, isolate, quiet, resources

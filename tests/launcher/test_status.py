@@ -4,8 +4,8 @@ import json
 import os
 import time
 
-import run_files
 import pytest
+import run_files
 from records import record, task
 from tfrun.commands import common, kill, monitor, status
 from tfrun.runs import registry

@@ -3,8 +3,8 @@
 import os
 import pathlib
 
-import run_files
 import pytest
+import run_files
 from records import three_pushes
 from tfrun.commands import summary
 

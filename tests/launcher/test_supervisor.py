@@ -8,9 +8,9 @@ import os
 import signal
 import types
 
-import run_files
 import psutil
 import pytest
+import run_files
 import scripted
 from tfrun.launch import horovod, quiet, resources
 from tfrun.launch import task as tasks

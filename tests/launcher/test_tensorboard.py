@@ -2,8 +2,8 @@
 
 import os
 
-import run_files
 import pytest
+import run_files
 from records import three_pushes
 from tfrun.commands import tensorboard
 from tfrun.runs import events

@@ -8,9 +8,9 @@ import re
 import subprocess
 import sys
 
-from lab import notebooks
 import pytest
 import support
+from lab import notebooks
 
 HERE = support.ROOT / "tests" / "notebooks"
 

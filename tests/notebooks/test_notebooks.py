@@ -15,10 +15,10 @@ import sys
 import time
 
 import nbformat
-from lab import notebooks
 import numpy as np
 import pytest
 import support
+from lab import notebooks
 from matplotlib import image
 from tfrun.launch import cluster
 

@@ -11,8 +11,8 @@ import sys
 
 import engines
 import equations
-import run_files
 import pytest
+import run_files
 import support
 import tfrun
 import yaml

@@ -10,6 +10,7 @@ import subprocess
 import numpy as np
 import pytest
 import support
+from lab import step_cost
 from scipy import special
 from tfrun.simulate import cost, laws, schemes
 
@@ -123,12 +124,12 @@ def check_costs(folder=STATIC):
         for name, js in pairs.items():
             args = arguments.get(name, (n, S, B, a, 2) if name.startswith("ps") else (n, S, B, a))
             calls.append((f"cost.{js}", args))
-            wanted.append(getattr(cost, name)(*args))
+            wanted.append(getattr(step_cost, name)(*args))
         case = {"n": n, "c": 0.2, "S": S, "B": B, "a": a}
         calls.append(("cost.schemes", [{**case, "P": 3, "inside": 4, "Bi": 5e10}]))
-        wanted.append(cost.schemes(**case, P=3, inside=4, B_inside=5e10))
+        wanted.append(step_cost.schemes(**case, P=3, inside=4, B_inside=5e10))
         calls.append(("cost.firstToChange", [case]))
-        wanted.append(cost.first_to_change(**case))
+        wanted.append(step_cost.first_to_change(**case))
     for (name, args), a, b in zip(calls, call(calls, folder), wanted):
         if isinstance(b, dict) and name == "cost.firstToChange":
             a = dict(a)

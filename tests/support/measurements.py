@@ -9,8 +9,8 @@ import sys
 import types
 from unittest import mock
 
-import run_files
 import numpy as np
+import run_files
 import support
 from lab import drivers, examples
 

@@ -15,10 +15,9 @@ import pathlib
 import sys
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
+import horovod.tensorflow as hvd
 import numpy as np
 import tensorflow as tf
-
-import horovod.tensorflow as hvd
 
 
 def sent():

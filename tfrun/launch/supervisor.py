@@ -62,6 +62,7 @@ class Run:
     interrupted = False  # by a signal, the time-out, or the end of our reader
     wrong_flag = False  # before any task has trained
     data_differ = False  # between two tasks
+    first_failure = 0  # the exit code of the first task that failed for good
     went_on_at = float("-inf")  # after the last standstill, by time.monotonic()
 
     def __init__(self, spec: LaunchSpec) -> None:
@@ -273,20 +274,12 @@ class Run:
     def watch(self) -> int:
         """Runs to the end; returns 0, or the exit code of the first task that failed for good."""
         deadline = time.monotonic() + (self.spec.timeout or float("inf"))
-        ps_deadline, code = float("inf"), 0
+        ps_deadline = float("inf")
         checks = self.periodic_checks()
         while self.unfinished():
             self.start_due_tasks()
-            ended = self.poll(min(deadline, ps_deadline))
-            for task in ended:
-                if task.exit_code:
-                    if self.handle_failure(task):
-                        return code or (2 if task.found_a_wrong_flag() else task.exit_code)
-                    if task.start_at is None:
-                        code = code or task.exit_code
-                self.outputs[task].release(*self.outputs[task].held_lines)
-            if ended:
-                self.write_record()
+            if self.handle_ended(self.poll(min(deadline, ps_deadline))):
+                return self.first_failure
             for output in self.outputs.values():
                 output.release_overdue()
             if next(checks):
@@ -295,12 +288,26 @@ class Run:
                 return 124 if self.signal is None else 128 + self.signal
             if not self.unfinished("chief", "worker", "evaluator"):
                 ps_deadline = min(ps_deadline, time.monotonic() + PS_GRACE)
-                if time.monotonic() > ps_deadline:
-                    names = ", ".join(task.name for task in self.unfinished())
-                    self.say(f"the workers are done, and {names} did not end by itself: stopped")
-                    break
+            if time.monotonic() > ps_deadline:
+                names = ", ".join(task.name for task in self.unfinished())
+                self.say(f"the workers are done, and {names} did not end by itself: stopped")
+                break
         self.done = True
-        return code
+        return self.first_failure
+
+    def handle_ended(self, ended: list[Task]) -> bool:
+        """Notes how these tasks ended, in the record, too; returns True where the run must stop."""
+        for task in ended:
+            if task.exit_code and self.handle_failure(task):
+                code = 2 if task.found_a_wrong_flag() else task.exit_code
+                self.first_failure = self.first_failure or code
+                return True
+            if task.exit_code and task.start_at is None:  # it was let go
+                self.first_failure = self.first_failure or task.exit_code
+            self.outputs[task].release(*self.outputs[task].held_lines)
+        if ended:
+            self.write_record()
+        return False
 
     def report_interruption(self, deadline: float) -> bool:
         """Says it if a signal or the time-out ends the run; returns whether one does."""

@@ -5,29 +5,37 @@ The picture is narrow and its letters are large, so that a phone can show it.
 
 import collections
 import os
+import pathlib
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, MaxNLocator
 
 from tfrun import formatting
 from tfrun.pictures import timeline
 from tfrun.pictures.timeline import COLOURS, SIZE
 from tfrun.runs import metrics_csv
-from tfrun.runs.activities import activities, stages, window
+from tfrun.runs.activities import Activity, activities, stages, window
 from tfrun.runs.data import RunData
 
 MOST_DOTS = 20_000  # for a task; of a longer run only every n-th mini-batch is drawn
 STALL = 0.03  # of the run's time: no line of means crosses so long a time without an update
 
 
-def smooth(values, window, stride=1):
+def smooth(values: np.ndarray, window: int, stride: int = 1) -> np.ndarray:
     """Returns the running mean of `values` over `window` neighbours, at every stride-th of them."""
     padded = np.pad(values, (window // 2, window - 1 - window // 2), mode="edge")
     return np.lib.stride_tricks.sliding_window_view(padded, window)[::stride].mean(1)
 
 
-def draw_loss(axes, tasks, colours, start):
+def draw_loss(
+    axes: Axes,
+    tasks: Mapping[str, dict[str, np.ndarray]],
+    colours: Mapping[str, str],
+    start: float,
+) -> None:
     """Draws the loss of each mini-batch as a dot, and a line for each task's running mean.
 
     A cross at the top is a loss that is no number. No line crosses a time without an update.
@@ -53,7 +61,7 @@ def draw_loss(axes, tasks, colours, start):
     axes.yaxis.set_minor_formatter("")
 
 
-def error_axis(axes):
+def error_axis(axes: Axes) -> None:
     """Lets an axis begin at 0, be logarithmic where errors are large, and tick at errors of tests.
 
     Each of those is a whole number of examples.
@@ -69,7 +77,7 @@ def error_axis(axes):
     axes.set_yticks([], minor=True)
 
 
-def draw_tests(axes, run, start):
+def draw_tests(axes: Axes, run: RunData, start: float) -> None:
     """Draws the test error, 1 - accuracy; any other metrics as they are.
 
     The loss of the test is drawn where there is no other metric. The legend has room of its own.
@@ -88,23 +96,26 @@ def draw_tests(axes, run, start):
         if name in best:
             label += f"\nbest: {formatting.value_text(name, best[name])}"
         values = 1 - values if errors else values
-        look = {"color": colour, "markersize": 3, "clip_on": False}
-        axes.plot(seconds - start, values, "o-", label=label, **look)
+        at = seconds - start
+        axes.plot(at, values, "o-", label=label, color=colour, markersize=3, clip_on=False)
     title = names[0].replace("_", " ").capitalize() if len(names) == 1 else "Metrics of the test"
     axes.set(title="Test error" if errors else title, xlabel="seconds")
     if not axes.lines:
         return
     if errors:
         error_axis(axes)
-    rows = 1 + sum(1 + line.get_label().count("\n") for line in axes.lines)
+    rows = 1 + sum(1 + str(line.get_label()).count("\n") for line in axes.lines)
     scale, share = axes.yaxis.get_transform(), min(0.7, 0.08 + 0.1 * rows)  # of the legend
     low, high = scale.transform(axes.get_ylim())
-    axes.set_ylim(top=scale.inverted().transform(low + (high - low) / (1 - share)))
-    look = {"loc": "upper right", "frameon": False, "handlelength": 1}
-    axes.legend(title="at the end:", alignment="left", **look)
+    axes.set_ylim(top=float(scale.inverted().transform(low + (high - low) / (1 - share))))
+    axes.legend(
+        title="at the end:", alignment="left", loc="upper right", frameon=False, handlelength=1
+    )
 
 
-def draw_counts(axes, values, colours, whole):
+def draw_counts(
+    axes: Axes, values: Mapping[str, np.ndarray], colours: Mapping[str, str], whole: bool
+) -> None:
     """Draws how often each value of {task: values} occurs; the largest 0.5% only in words."""
     everything = np.concatenate([np.zeros(0), *values.values()])
     if not everything.size:
@@ -116,7 +127,9 @@ def draw_counts(axes, values, colours, whole):
     else:
         edges = np.linspace(0, 1.02 * last or 1, 40)
     inside = [each[each <= edges[-1]] for each in values.values()]
-    axes.hist(inside, edges, stacked=True, color=[colours[name] for name in values], rwidth=0.9)
+    axes.hist(
+        inside, list(edges), stacked=True, color=[colours[name] for name in values], rwidth=0.9
+    )
     if beyond := int((everything > edges[-1]).sum()):
         most = f"{max(everything):.0f}" if whole else f"{formatting.rate_text(max(everything))} ms"
         text = f"{beyond:,d} beyond, up to {most}"
@@ -124,7 +137,9 @@ def draw_counts(axes, values, colours, whole):
     axes.set_ylim(0, 1.15 * axes.get_ylim()[1])
 
 
-def draw_parts(axes, trace, colours, names):
+def draw_parts(
+    axes: Axes, trace: Sequence[Activity], colours: Mapping[str, str], names: Sequence[str]
+) -> None:
     """Draws a bar for each task: what an update spends its time on, in milliseconds, on average."""
     seconds: dict[tuple[str, str], float] = collections.defaultdict(float)
     counts: dict[tuple[str, str], int] = collections.defaultdict(int)
@@ -145,7 +160,7 @@ def draw_parts(axes, trace, colours, names):
     axes.set_ylim(min(-0.5, len(names) / 2 - 1.5), max(len(names) - 0.5, len(names) / 2 + 0.5))
 
 
-def draw(run: RunData):
+def draw(run: RunData) -> pathlib.Path | None:
     """Draws curves.png in the directory of a run and returns its path, None without any push."""
     run = run.without_pauses()
     names = sorted((task.replace("-", " ") for task in run.tasks), key=timeline.key)
@@ -176,7 +191,7 @@ def draw(run: RunData):
         draw_counts(counts, gaps, colours, whole=False)
         counts.set(title="Time of an update", xlabel="milliseconds")
     counts.set_ylabel("pushes" if len(tasks) > 1 else "updates")
-    if {f"worker {span[0]}" for span in spans} - set(tasks):  # of whom nobody noted the times
+    if {f"worker {span.worker}" for span in spans} - set(tasks):  # of whom nobody noted the times
         parts.remove()
         counts.set_subplotspec(grid[1, :])
         trace = []

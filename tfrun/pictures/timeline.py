@@ -2,15 +2,19 @@
 
 import collections
 import itertools
+import pathlib
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import matplotlib
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 from matplotlib.patheffects import withStroke
 
-from tfrun.runs.activities import moments
+from tfrun.runs.activities import Activity, Span, moments
 
 COLOURS = ["#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#17becf"]
 SIZE = plt.rcParams["font.size"] = 10  # of the letters, in points
@@ -25,19 +29,21 @@ LABELS = {  # what the bars are
 LATE_PULL = "thin: local steps, until w is read"  # where they come before the pull
 
 
-def key(task):
+def key(task: str) -> list[tuple[int, str]]:
     """Puts worker 2 before worker 10."""
     return [(int(part), "") if part.isdigit() else (0, part) for part in task.split(" ")]
 
 
-def lanes(activities):
+def lanes(activities: Iterable[Activity]) -> dict[str, str]:
     """Returns {task: its colour} in the order of lanes: those that push first, by their numbers."""
     pushing = {activity.task for activity in activities if activity.name == "push"}
     tasks = sorted({a.task for a in activities}, key=lambda task: (task not in pushing, key(task)))
     return dict(zip(tasks, itertools.cycle(COLOURS)))
 
 
-def timeline(axes, activities, begin, end):
+def timeline(
+    axes: Axes, activities: Sequence[Activity], begin: float, end: float
+) -> list[Activity]:
     """Draws and returns the Activities between two times: a lane for each task, above them w's.
 
     A thin bar is the time until a pull has arrived, a dark one computing, a light one a push,
@@ -55,7 +61,6 @@ def timeline(axes, activities, begin, end):
     stale, update_times = any(push.facts.get("staleness") for push in pushes), moments(pushes)
     if stale and len(pushes) >= 2 * len(update_times):
         update_times = {}  # each worker has a w of its own, so several updates have the same number
-    near = {"textcoords": "offset points"}
     for activity in seen:
         lane, colour = places[activity.task], colours[activity.task]
         at, until = unit * (activity.begin - begin), unit * (activity.end - begin)
@@ -67,14 +72,16 @@ def timeline(axes, activities, begin, end):
             axes.plot(update, top, "v", color=colour, markersize=6)
         late = activity.facts.get("staleness") if activity.name == "push" else None
         if stale and late is not None and 0 < until < 0.98 * unit * (end - begin):
-            text = axes.annotate(f"{late:.0f}", (until, lane), (3, 3), **near)
+            text = axes.annotate(f"{late:.0f}", (until, lane), (3, 3), textcoords="offset points")
             text.set_path_effects([withStroke(linewidth=3, foreground="white")])  # on a dark bar
-    width = 72 * axes.figure.get_size_inches()[0] - 8 * SIZE  # in points, beside the tasks' names
+    inches = axes.figure.bbox.width / axes.figure.dpi
+    width = 72 * inches - 8 * SIZE  # in points, beside the tasks' names
     digit, free = 0.65 * SIZE / width * (end - begin), begin
     for number, at in update_times.items():
         half = digit * len(f"{number:.0f}") / 2
         if free <= at - half and at + half <= end:
-            axes.annotate(f"{number:.0f}", (unit * (at - begin), top), (0, 6), ha="center", **near)
+            place = unit * (at - begin), top
+            axes.annotate(f"{number:.0f}", place, (0, 6), textcoords="offset points", ha="center")
             free = at + half + digit
     axes.axhline(top, color="#333333", linewidth=1 if update_times else 0)
     names = [*reversed(colours), "updates of w"] if update_times else [*reversed(colours)]
@@ -83,7 +90,7 @@ def timeline(axes, activities, begin, end):
     return seen
 
 
-def look(name, colour):
+def look(name: str, colour: str) -> dict[str, Any]:
     """Returns how the bar of an activity is drawn, for a task of that colour."""
     if name == "wait":
         return {"hatch": "///", "fill": False, "edgecolor": colour}
@@ -92,7 +99,7 @@ def look(name, colour):
     return {"color": colour, "alpha": {"pull": 0.6, "push": 0.3}.get(name, 0.85), "linewidth": 0}
 
 
-def legend(activities):
+def legend(activities: Sequence[Activity]) -> list[Patch]:
     """Returns the Patches that say what the bars of these Activities are."""
     seconds: dict[str, float] = collections.defaultdict(float)
     for activity in activities:
@@ -103,26 +110,34 @@ def legend(activities):
     return [Patch(label=labels[n], **look(n, "#555555")) for n in labels if seconds[n]]
 
 
-def draw_stages(axes, spans):
-    """Draws a lane for each worker, in two rows: a bar for each turn at a stage or a block.
+def draw_stages(axes: Axes, spans: Sequence[Span]) -> None:
+    """Draws a lane for each worker, with its rows: a bar for each Span, coloured by its number.
 
-    Their colours come after those of the workers.
+    What a row does first is light, and what it does later is dark.
     """
-    last, end = max(spans)[0], max(end for *_, end in spans)
-    for worker, row, what, number, begin, until in spans:
-        pair = (last + 1 + number) % 10
-        colour = plt.cm.tab20(2 * pair + (what in ("forward", "gather")))
-        low = last - worker + (-0.4 if row else 0.02)
-        axes.broken_barh([(1000 * begin, 1000 * (until - begin))], (low, 0.38), color=colour)
-        if until - begin > 0.02 * end:
-            middle = 500 * (begin + until), low + 0.19
-            axes.text(*middle, f"{what[0]}{number}", ha="center", va="center")
+    in_order = sorted(spans, key=lambda span: span.begin)
+    names = dict.fromkeys(span.name for span in in_order)
+    first = {span.row: span.name for span in reversed(in_order)}
+    last, end = max(span.worker for span in spans), max(span.end for span in spans)
+    height = 0.8 / (1 + max(span.row for span in spans))
+    for span in spans:
+        pair = (last + 1 + span.number) % 10  # after the colours of the workers
+        colour = plt.cm.tab20(2 * pair + (span.name == first[span.row]))
+        seconds = span.end - span.begin
+        middle = last - span.worker + 0.4 - (span.row + 0.5) * height
+        bar = middle - 0.475 * height, 0.95 * height
+        axes.broken_barh([(1000 * span.begin, 1000 * seconds)], bar, color=colour)
+        if seconds > 0.02 * end:
+            centre = 1000 * (span.begin + seconds / 2), middle
+            axes.text(*centre, f"{span.name[0]}{span.number}", ha="center", va="center")
     axes.set_yticks(range(last + 1), [f"worker {last - lane}" for lane in range(last + 1)])
-    letters = "milliseconds (f: forward, b: backward, g: gather, r: reduce, A: Adam)"
-    axes.set(xlabel=letters, ylim=(-0.5, last + 0.5))
+    letters = ", ".join(f"{name[0]}: {name}" for name in names)
+    axes.set(xlabel=f"milliseconds ({letters})", ylim=(-0.5, last + 0.5))
 
 
-def draw(path, title, activities, begin, end):
+def draw(
+    path: pathlib.Path, title: str, activities: Sequence[Activity], begin: float, end: float
+) -> None:
     """Draws a window of time, with a legend, as a PNG file."""
     size = 10, 1.5 + 0.45 * len(lanes(activities))
     figure, axes = plt.subplots(figsize=size, layout="constrained")

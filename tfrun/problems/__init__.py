@@ -155,7 +155,9 @@ def again(command: str) -> str:
     return f"PROBLEM={shlex.quote(os.path.abspath(name))} {command}" if name else command
 
 
-def write_copy(directory, copy, command):
+def write_copy(
+    directory: pathlib.Path, copy: ProblemCopy | None, command: Sequence[str]
+) -> list[str]:
     """Writes a ProblemCopy into a run directory; returns the command with it as its script.
 
     copy: None where the script trains its own problem.

@@ -111,7 +111,7 @@ def read(path: pathlib.Path) -> dict[str, Any] | None:
     return None
 
 
-def is_whole(record):
+def is_whole(record: dict[str, Any]) -> bool:
     """Returns whether a record has what commands need of it: somebody may have changed the file."""
     return (
         all(isinstance(record[name], str) for name in ("run", "directory", "state"))
@@ -123,7 +123,7 @@ def is_whole(record):
     )
 
 
-def is_whole_task(task):
+def is_whole_task(task: object) -> bool:
     """Returns whether one of a record's tasks has what commands need of it."""
     if not isinstance(task, dict) or not TASK_NAMES <= task.keys():
         return False

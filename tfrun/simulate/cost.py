@@ -1,28 +1,16 @@
-"""How long a step takes, from compute, bytes, bandwidth and latency: a function for each scheme.
+"""The seconds of communication in a ring and with a parameter server, which `tfrun plan` needs.
 
-    n workers, P servers          c  seconds that a worker computes in a step
-    S  bytes of w, or of a        B  bytes a second of a worker's or server's link, each way at once
-       gradient                   a  seconds that a message takes beside its bytes
+    n workers, P servers
+    S  bytes of w, or of a gradient
+    B  bytes a second of a worker's or server's link, each way at once
+    a  seconds that a message takes beside its bytes
 
-The functions return seconds of communication. between() and fitted() add them to c. They raise
-ValueError for what makes no sense. For one worker nothing travels, except to a parameter server.
-
-How much travels while a worker still computes is not known for a case of yours, so a step is a
-range. Of 28 published efficiencies all lie in it, two points allowed; it is 10 to 18 points wide
-in the median. A ps is known within a factor of two only. See Measurements/Scale-Laboratory.
+The functions return seconds of communication, and raise ValueError for what makes no sense. For
+one worker nothing travels, except to a parameter server. How much of it a worker's computing hides,
+and what other schemes would take, is what Measurements/Scale-Laboratory compares.
 """
 
-import math
-
 from tfrun.simulate.laws import number
-
-BACKWARD = 2 / 3  # the share of c in which gradients come out, behind which they can travel
-
-
-def check_step(c: float, communication: float) -> None:
-    """Raises ValueError unless c is above 0 and communication takes 0 seconds or more."""
-    number("c", c)
-    number("communication", communication, 0)
 
 
 def check_link(S: float, B: float, a: float) -> None:
@@ -32,97 +20,11 @@ def check_link(S: float, B: float, a: float) -> None:
     number("a", a, 0)
 
 
-def between(c: float, communication: float) -> tuple[float, float]:
-    """Returns the seconds of a step, (lowest, highest): all hidden that has room in the backward
-    pass, and nothing hidden."""
-    check_step(c, communication)
-    return c + max(0.0, communication - BACKWARD * c), c + communication
-
-
-def fitted(c: float, communication: float) -> float:
-    """Returns the seconds of a step by the two numbers that fitted published points best.
-
-    72% of the communication is hidden, and 6.5% of c is lost whatever travels. Both come from
-    Horovod's three points at 128 GPUs. On 25 other points the median error is 2.2%, the worst 28%
-    (VGG over TCP), and 14 are within 5%. For one machine or another network it is a guess.
-    """
-    check_step(c, communication)
-    return 1.065 * c + 0.28 * communication
-
-
-def local(c: float, communication: float, T: int) -> float:
-    """Returns the seconds of a mini-batch, where one of T is followed by communication.
-
-    Against SlowMo (2019, table 2), T = 12: 275 ms, published 282 and 294.
-    """
-    check_step(c, communication)
-    number("T", T, 1, whole=True)
-    return c + communication / T
-
-
 def ring(n: int, S: float, B: float, a: float = 0.0) -> float:
     """2 (n - 1) messages of S / n. (Patarasuk & Yuan 2009) On a slow link within 3.2% of ours."""
     number("n", n, 1, whole=True)
     check_link(S, B, a)
     return 2 * (n - 1) / n * S / B + 2 * (n - 1) * a
-
-
-def halving_doubling(n: int, S: float, B: float, a: float = 0.0) -> float:
-    """As many bytes as the ring, in 2 log2 n messages. (Thakur, Rabenseifner & Gropp 2005)"""
-    number("n", n, 1, whole=True)
-    check_link(S, B, a)
-    return 2 * (n - 1) / n * S / B + 2 * math.ceil(math.log2(n)) * a
-
-
-def tree(n: int, S: float, B: float, a: float = 0.0, pieces: int = 1) -> float:
-    """Up a tree and down again, as one piece, or as many that follow each other."""
-    number("n", n, 1, whole=True)
-    check_link(S, B, a)
-    number("pieces", pieces, 1, whole=True)
-    return 2 * (math.ceil(math.log2(n)) + pieces - 1) * (S / pieces / B + a) if n > 1 else 0.0
-
-
-def hierarchical(
-    machines: int,
-    inside: int,
-    S: float,
-    B: float,
-    a: float = 0.0,
-    B_inside: float = math.inf,
-    a_inside: float = 0.0,
-) -> float:
-    """Reduce-scatter in each machine, `inside` rings of S / inside over its link, all-gather.
-
-    inside: workers in a machine, which reach each other at B_inside bytes a second.
-    """
-    number("machines", machines, 1, whole=True)
-    number("inside", inside, 1, whole=True)
-    check_link(S, B, a)
-    number("B_inside", B_inside, finite=False)
-    number("a_inside", a_inside, 0)
-    within = 2 * (inside - 1) / inside * S / B_inside + 2 * (inside - 1) * a_inside
-    return within + ring(machines, S, B, a)
-
-
-def gather(n: int, S: float, B: float, a: float = 0.0) -> float:
-    """Each worker's S bytes go to all others: what is compressed but cannot be added up.
-
-    What can be added up, as a low rank, travels by ring(), with S its compressed bytes.
-    """
-    number("n", n, 1, whole=True)
-    check_link(S, B, a)
-    return (n - 1) * (S / B + a)
-
-
-def sharded(n: int, S: float, B: float, a: float = 0.0, layers: int = 1) -> float:
-    """ZeRO 3: all-gather of w forward and backward, reduce-scatter of g, for each of the layers.
-
-    (Rajbhandari 2020)
-    """
-    number("n", n, 1, whole=True)
-    check_link(S, B, a)
-    number("layers", layers, 1, whole=True)
-    return 3 * (n - 1) / n * S / B + 3 * (n - 1) * layers * a
 
 
 def ps_together(n: int, S: float, B: float, a: float = 0.0, P: int = 1) -> float:
@@ -139,79 +41,3 @@ def ps_in_turn(n: int, S: float, B: float, a: float = 0.0, P: int = 1) -> float:
     check_link(S, B, a)
     number("P", P, 1, whole=True)
     return max((n + 1) / P, 2) * S / B + 2 * a
-
-
-def ps_on_the_workers(n: int, S: float, B: float, a: float = 0.0, P: int = 1) -> float:
-    """Synchronous, with P of the n machines as servers: a machine needs no link to itself."""
-    number("n", n, 1, whole=True)
-    check_link(S, B, a)
-    number("P", P, 1, whole=True)
-    return 2 * (n - 1) / P * S / B + 2 * a
-
-
-def ps_asynchronous(
-    n: int, c: float, S: float, B: float, a: float = 0.0, P: int = 1
-) -> tuple[float, float]:
-    """Returns the seconds between two updates, (lowest, highest): in turn, or all in step.
-
-    Of 31 rows of ours 23 lie between, 5% allowed; seven of the eight others have two servers.
-    """
-    number("n", n, 1, whole=True)
-    number("c", c)
-    check_link(S, B, a)
-    number("P", P, 1, whole=True)
-    alone = c + 2 * S / B + 2 * a
-    return max(alone / n, S / B / P), (c + ps_together(n, S, B, a, P)) / n
-
-
-def schemes(
-    n: int,
-    c: float,
-    S: float,
-    B: float,
-    a: float = 0.0,
-    P: int = 1,
-    T: int = 10,
-    ratio: float = 100,
-    inside: int = 8,
-    B_inside: float = math.inf,
-) -> dict[str, tuple[float, float]]:
-    """Returns {scheme: (lowest, highest)}: seconds of a mini-batch of one worker.
-
-    All workers take the same time. ratio: so many times fewer bytes with compression. inside:
-    workers in a machine.
-    """
-    once = ring(n, S, B, a)
-    turn, together = (f(n, S, B, a, P) for f in (ps_in_turn, ps_together))
-    machines = math.ceil(n / inside)
-    lowest, highest = ps_asynchronous(n, c, S, B, a, P)
-    return {
-        "ps, asynchronous": (n * lowest, n * highest),
-        "ps, synchronous": (c + min(turn, together), c + max(turn, together)),
-        "ring": between(c, once),
-        "halving and doubling": between(c, halving_doubling(n, S, B, a)),
-        "tree, 64 pieces": between(c, tree(n, S, B, a, 64)),
-        "hierarchical": between(c, hierarchical(machines, min(n, inside), S, B, a, B_inside)),
-        "ZeRO 3": between(c, sharded(n, S, B, a)),
-        f"ring, {T} local steps": (between(T * c, once)[0] / T, local(c, once, T)),
-        f"ring, 1/{ratio} of the bytes, added up": between(c, ring(n, S / ratio, B, a)),
-        f"1/{ratio} of the bytes, gathered": between(c, gather(n, S / ratio, B, a)),
-    }
-
-
-def first_to_change(n: int, c: float, S: float, B: float, a: float = 0.0) -> dict[str, float]:
-    """Returns {a change: how many times as fast the ring's step becomes}, the largest first.
-
-    The step overlaps nothing, as in our examples.
-    """
-    now = c + ring(n, S, B, a)
-    changed = {
-        "a link twice as fast": c + ring(n, S, 2 * B, a),
-        "a tenth of the latency": c + ring(n, S, B, a / 10),
-        "full overlap": between(c, ring(n, S, B, a))[0],
-        "10 local steps": local(c, ring(n, S, B, a), 10),
-        "1/100 of the bytes": c + ring(n, S / 100, B, a),
-        "halving and doubling": c + halving_doubling(n, S, B, a),
-        "a worker twice as fast": c / 2 + ring(n, S, B, a),
-    }
-    return dict(sorted(((name, now / then) for name, then in changed.items()), key=lambda x: -x[1]))
