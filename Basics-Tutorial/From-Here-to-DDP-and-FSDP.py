@@ -656,7 +656,7 @@ show(
 @course.exercise
 def check_1(answer):
     """What is wrong in words, or None."""
-    if len(answer) != 4:
+    if np.size(answer) != 4:
         return "give four entries, for DDP and for the stages 1 to 3"
     if answer[0] is not None:
         return "DDP stores 16 bytes for each parameter, 1,120 GB, on every GPU"

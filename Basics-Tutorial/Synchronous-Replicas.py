@@ -465,8 +465,8 @@ def check_1(answer):
         return None
     if abs(answer - 1 / 0.07 / 2.718) < 0.1:
         return "these are the steps per second; each has eight gradients"
-    if abs(answer - 70 * 2.718) < 2:
-        return "that is the length of a step in ms; the question is gradients per second"
+    if abs(answer - 70 * 2.718) < 2 or abs(answer - 0.07 * 2.718) < 0.002:
+        return "that is the length of a step; the question is gradients per second"
     return "a step takes 70 (1/8 + 1/7 + ...) ms: check your sum"
 
 
