@@ -398,7 +398,7 @@ check_1(answer_1)
 
 # %% [markdown]
 # **2. Any number of devices.** ★★☆ Three does not divide the 32 hidden units. Return device $k$'s
-# parts for any $n$ up to 32. Two devices may differ by one unit at most.
+# parts for any $n$ up to 32. Two devices differ by one unit at most.
 #
 # <details><summary>Hint</summary>
 #

@@ -715,6 +715,10 @@ def check_2(answer):
     ddp, one, two, three = (answer(stage, 4, 8) / half for stage in range(4))
     if np.isclose(ddp, 16):
         return "DDP adds up its 8 gradients, and calls one all-reduce (PyTorch: no_sync)"
+    if np.isclose(ddp, 2 / (3 / 4)):
+        return "(n - 1)/n is missing: a worker does not send its own part to itself"
+    if np.isclose(ddp, 4):
+        return "the numbers that travel have 2 bytes each, not 4"
     if not np.isclose(ddp, 2):
         return "DDP: an all-reduce is one reduce-scatter and one all-gather"
     if not np.isclose(one, 2):

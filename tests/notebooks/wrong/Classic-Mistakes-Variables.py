@@ -75,11 +75,13 @@ def answer_2(op):
 
 # %% 2: the tensors instead of their operations
 def answer_2(op):
-    found, to_visit = set(), [op]
+    visited, found, to_visit = set(), set(), [op]
     while to_visit:
         op = to_visit.pop()
-        found.update(op.inputs)
-        to_visit += [tensor.op for tensor in op.inputs] + list(op.control_inputs)
+        if op not in visited:
+            visited.add(op)
+            found.update(op.inputs)
+            to_visit += [tensor.op for tensor in op.inputs] + list(op.control_inputs)
     return found
 
 
