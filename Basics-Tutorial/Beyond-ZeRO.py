@@ -445,7 +445,7 @@ assert (2**8 * 1.75, 2**15 * 1.75) == (448, 57344) and 2.0**-4 < 0.063  # E4M3 a
 @course.exercise
 def check_1(answer):
     """What is wrong in words, or None."""
-    if len(answer) != 4:
+    if np.size(answer) != 4:
         return "give four numbers: GB, sequences, seconds, seconds"
     states, sequences, computes, sends = answer
     P = 12 * 48 * 7168**2
@@ -528,7 +528,7 @@ check_1(answer_1)
 @course.exercise
 def check_2(answer):
     """What is wrong in words, or None."""
-    if len(answer) != 6:
+    if np.size(answer) != 6:
         return "give six numbers: t, K, d, GB, the idle share, seconds"
     t, K, d, states, idle, sends = answer
     P = 12 * 96 * 12288**2

@@ -449,10 +449,12 @@ def check_project(answer):
     if len(set(final)) < len(final):
         twice = len(final) - len(set(final))
         return "%d tickets count twice: those that the dead ps took with it do not count" % twice
-    if max(final) != updates - 1:
+    if updates - 1 not in final:  # which may be empty
         return "the training did not come to its last ticket, %d" % (updates - 1)
     if len(final) < updates - 3:
         return "%d tickets are missing: whose are they?" % (updates - len(final))
+    if tf.train.latest_checkpoint(folder) is None:
+        return "there is no checkpoint in the folder: let the tasks write theirs there"
     reader = tf.train.load_checkpoint(folder)
     with tf.Graph().as_default(), tf.Session() as session:
         w = [tf.constant(reader.get_tensor(name)) for name in ("W1", "b1", "W2", "b2")]

@@ -442,6 +442,8 @@ def check_2(answer):
 
     for name, slip in variants.items():
         verdict = answer(step)
+        if verdict is None:
+            return "your test returns nothing: return True or False"
         if name == "the equation" and not verdict:
             return "your test refuses the right step, whose minimum is at 40"
         if name != "the equation" and verdict:

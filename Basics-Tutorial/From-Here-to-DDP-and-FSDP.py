@@ -656,7 +656,7 @@ show(
 @course.exercise
 def check_1(answer):
     """What is wrong in words, or None."""
-    if len(answer) != 4:
+    if np.size(answer) != 4:
         return "give four entries, for DDP and for the stages 1 to 3"
     if answer[0] is not None:
         return "DDP stores 16 bytes for each parameter, 1,120 GB, on every GPU"
@@ -715,6 +715,10 @@ def check_2(answer):
     ddp, one, two, three = (answer(stage, 4, 8) / half for stage in range(4))
     if np.isclose(ddp, 16):
         return "DDP adds up its 8 gradients, and calls one all-reduce (PyTorch: no_sync)"
+    if np.isclose(ddp, 2 / (3 / 4)):
+        return "(n - 1)/n is missing: a worker does not send its own part to itself"
+    if np.isclose(ddp, 4):
+        return "the numbers that travel have 2 bytes each, not 4"
     if not np.isclose(ddp, 2):
         return "DDP: an all-reduce is one reduce-scatter and one all-gather"
     if not np.isclose(one, 2):

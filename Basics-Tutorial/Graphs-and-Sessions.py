@@ -231,6 +231,8 @@ print("accuracy after %d updates: %.1f%%" % (session.run(step), 100 * session.ru
 @course.exercise
 def check_1(answer):
     """What is wrong in words, or None."""
+    if np.ndim(answer) > 0:
+        return "give one number: what `n` is in the end, after all four calls"
     if answer == 13:
         return "in one call each operation runs at most once, however many paths lead to it"
     if answer == 11:

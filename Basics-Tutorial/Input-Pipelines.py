@@ -349,7 +349,7 @@ for parallel, prefetch in (None, 0), (None, 2), (4, 2):
 @course.exercise
 def check_1(answer):
     """What is wrong in words, or None."""
-    if len(answer) != 4:
+    if np.size(answer) != 4:
         return "give four numbers: (a), (b), (c), (d)"
     a, b, c, d = answer
     if a != 44:

@@ -351,8 +351,10 @@ def check_2(answer):
     found = answer(before, after)
     if np.shape(found) != ():
         return "return one number, that of the slowest worker"
+    if found not in (0, 1, 2):
+        return "return which worker is the slowest: 0, 1 or 2"
     if found == 2:
-        return "worker 2 has few pushes because it joined late; it made 80 in this time"
+        return "worker 2, the last of three, joined late; it made 80 pushes in this time"
     if found == 0:
         return "worker 0 is the fastest: it made 100 pushes in this time"
     if found != 1:

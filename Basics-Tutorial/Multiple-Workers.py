@@ -526,6 +526,8 @@ check_1(answer_1)
 @course.exercise
 def check_2(answer):
     """What is wrong in words, or None."""
+    if np.shape(answer) != (2,):
+        return "give two numbers: (the straggler's pause, the pause at which four equal one)"
     pause, equal = float(answer[0]), float(answer[1])
     if not 0 <= pause < 60:
         return "a pause is a number of seconds, of at least 0"

@@ -388,6 +388,8 @@ def check_1(answer):
             continue
         if np.isclose(value, trace):
             return where + "this is tr Sigma; divide it by |g|^2"
+        if np.isclose(value, squared / trace):
+            return where + "that is upside down: the critical batch is tr Sigma / |g|^2"
         if np.isclose(value, trace / large):
             return where + "|g_mean|^2 still has noise in it: it is not |g|^2"
         if np.isclose(value, B * (small - large) / large):

@@ -318,7 +318,7 @@ for n, C in (1024, 60), (16384, 60), (16384, 5):
 @course.exercise
 def check_1(answer):
     """What is wrong in words, or None."""
-    if len(answer) != 3:
+    if np.size(answer) != 3:
         return "give three numbers: hours, minutes, %"
     hours, minutes, percent = answer
     interval, _, estimate = goodput(2048, 30, lives=10)

@@ -302,6 +302,8 @@ def check_2(answer):
             return "your variable has no value where it lives: compare its device and name with v's"
         if value is None:
             return "return the value of v"
+        if not isinstance(value, (int, float, np.number, np.ndarray)):
+            return "return the number that a session reads, not the %s" % type(value).__name__
         with tf.Session(target, config=config) as session:
             kept = session.run(v)
         if kept != secret:

@@ -515,7 +515,8 @@ def check_1(answer):
             except NotImplementedError:  # it is a RuntimeError, too
                 raise
             except RuntimeError as error:
-                return "finalized" not in str(error)  # that one is TensorFlow's
+                words = "finalized", "should_stop"  # in TensorFlow's own errors
+                return not any(word in str(error) for word in words)
         return False
 
     if refuses(lose=False, checkpoint_dir=None):
@@ -593,6 +594,8 @@ def check_2(answer):
     reached = "%.1f%%, and the best was %.1f%%" % (100 * last.final_ops_values, 100 * max(seen))
     if last.final_ops_values == seen[-1] < max(seen):
         return "w is as good as the last update left it: " + reached
+    if last.final_ops_values > max(seen):
+        return "w is better than after each 25th update, so your hook tests at others: " + reached
     if last.final_ops_values != max(seen):
         return "w is neither the last nor the best: " + reached
 

@@ -341,6 +341,8 @@ show(
 @course.exercise
 def check_1(answer):
     """What is wrong in words, or None."""
+    if np.shape(answer) != (2,):
+        return "give two numbers: (bytes with sparse gradients, bytes with dense ones)"
     sparse, dense = answer
     if sparse in (500 * 64 * 4, 500 * (64 * 4 + 4)) or dense == 10_000_000 * 64 * 4:
         return "the rows go down, and their gradients go up"
@@ -349,7 +351,9 @@ def check_1(answer):
     if sparse == 500 * 2 * (4 * 64 + 4):
         return "the numbers of the rows go up only once"
     if sparse in (4 * 258_000, 258_000 / 4) or dense in (4 * 5.12e9, 5.12e9 / 4):
-        return "all servers together send each row once, so their number does not matter"
+        return (
+            "count the bytes, 4 for each number, of all servers together: each sends its own rows"
+        )
     if sparse != 258_000:
         return "the bytes with sparse gradients are others"
     if dense != 5_120_000_000:
@@ -399,7 +403,7 @@ def check_2(answer):
     if by_div is None or by_mod is None:
         return "return a share, from 0 to 1"
     if max(by_div, by_mod) > 1:
-        return "a share is at most 1: divide by the sum of all frequencies"
+        return "a share is from 0 to 1, not in %: divide by the sum of all frequencies"
     if by_div == by_mod == 0.25:
         return "ps 0 holds a quarter of the rows, but frequent rows are looked up more often"
     if abs(by_div - mod) < 1e-3 and abs(by_mod - div) < 1e-3:

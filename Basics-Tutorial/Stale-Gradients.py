@@ -515,6 +515,8 @@ check_1(answer_1)
 @course.exercise
 def check_2(answer):
     """What is wrong in words, or None."""
+    if np.shape(answer) != (2,):
+        return "give two numbers: (a learning rate, the number of full steps)"
     lr, steps = float(answer[0]), float(answer[1])
     if not 0 < lr <= 10:
         return "the rate must be a number above 0, and not above 10"

@@ -695,7 +695,7 @@ check_1(answer_1)
 @course.exercise
 def check_2(answer):
     """What is wrong in words, or None."""
-    if len(answer) != 3:
+    if np.size(answer) != 3:
         return "give three numbers"
     dataset, function, read = answer
     if dataset in (1024, 2048):

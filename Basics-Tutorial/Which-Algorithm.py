@@ -566,13 +566,15 @@ def check_2(answer):
     nobody_waits = both | {"HogWild", "DynSGD", "Parameter-Server-Strategy"}
     nobody_waits |= {"Bounded-Staleness", "Delay-Compensation", "Gossip-SGD"}
     rare = both | {"DiLoCo", "Local-SGD", "SAGN"}  # every T-th step
+    all_reduces = {"Collective-AllReduce", "Compressed-AllReduce"}
+    all_reduces |= {"Ring-AllReduce", "Horovod-RingAllReduce"}
     if "T" not in answer:
         return 'give T for d, too, as in {"a": "...", ..., "T": 10}'
     good = {
         "a": ({"Non-Distributed-Setup"}, "what would any message gain if training takes 5 s?"),
         "b": ({"Sharded-Training"}, "480 GB fit into no GPU, but a 64th of them does"),
         "c": (
-            {"Collective-AllReduce", "Ring-AllReduce", "Horovod-RingAllReduce"},
+            all_reduces,
             "equal GPUs need no staleness; which synchronous ways have no server?",
         ),
         "d": (

@@ -522,6 +522,8 @@ show(
 @course.exercise
 def check_1(answer):
     """What is wrong in words, or None."""
+    if np.shape(answer) != (2,):
+        return "give two numbers: (the limit, the number of workers)"
     limit, n = answer
     if abs(limit - 1 / 0.98) < 0.1:
         return (
@@ -572,6 +574,8 @@ check_1(answer_1)
 @course.exercise
 def check_2(answer):
     """What is wrong in words, or None."""
+    if np.shape(answer) != (2,):
+        return "give two numbers: (the best number of workers, its speed-up)"
     n, faster = answer
     if n == 100:
         return "with t_g / t_m workers a step takes longer than one worker alone needs"

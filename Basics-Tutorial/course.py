@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import traceback
 import types
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # before the import, or C++ messages fill the page
@@ -357,6 +358,18 @@ def numpy_gradient(w, x, y):
 # Exercises
 
 
+def what_failed(answer, error):
+    """Returns in words whose error ended a check: the answer's, or one by what the answer is."""
+    words = "%s: %s" % (type(error).__name__, error)
+    if not callable(answer):
+        return "the check cannot read your answer: has it the form that its cell asks for? " + words
+    code = getattr(answer, "__code__", None)  # a class has none
+    raised_in = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
+    if code is not None and code not in raised_in:
+        return "the check cannot use what your answer returns: is there a `return`? " + words
+    return "your answer raised " + words
+
+
 def exercise(check):
     """Makes check_1(answer), which returns what is wrong in words or None, say it to the reader.
 
@@ -369,8 +382,8 @@ def exercise(check):
     def said(answer):
         try:
             wrong = NotImplemented if answer is ... else check(answer)
-        except (Exception, SystemExit) as error:  # of the answer
-            wrong = "your answer raised %s: %s" % (type(error).__name__, error)
+        except (Exception, SystemExit) as error:
+            wrong = what_failed(answer, error)
             if type(error) is NotImplementedError and not error.args:  # it is still to be written
                 wrong = NotImplemented
         if wrong is NotImplemented:

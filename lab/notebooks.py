@@ -260,11 +260,11 @@ def end_all(mark):
     psutil.wait_procs(left, timeout=5)
 
 
-def with_solutions(notebook, wrong=()):
+def with_solutions(notebook, wrong=(), right=()):
     """A copy in which each solution is executed where a reader stands: after the answer's cell.
 
     wrong: [(an exercise's number, code)] of wrong answers, which its check must refuse; they are
-    executed after its solution.
+    executed after its solution. right: other right answers, which it must accept.
     """
     cells, number, asked = [], 0, None
     for cell in notebook.cells:
@@ -272,8 +272,9 @@ def with_solutions(notebook, wrong=()):
         if cell.source.startswith(ANSWER):
             asked = number_of(cell)
         for folded in DETAILS.findall(cell.source) if cell.cell_type == "markdown" else []:
-            refuse = f"assert check_{asked}(answer_{asked}) is False"
-            more = [f"{code}\n\n{refuse}" for exercise, code in wrong if exercise == asked]
+            check = f"assert check_{asked}(answer_{asked})"
+            more = [f"{code}\n\n{check}" for exercise, code in right if exercise == asked]
+            more += [f"{code}\n\n{check} is False" for exercise, code in wrong if exercise == asked]
             for code in [*FENCE.findall(folded), *more]:
                 number += 1
                 cells.append(nbformat.v4.new_code_cell(code, id=f"solution-{number}"))

@@ -11,3 +11,11 @@ def answer_2(update, error):
     size = np.mean(np.abs(wanted))
     left = wanted - size * np.sign(wanted)
     return [wanted - left, left]
+
+
+# %% 2: the sign by a comparison, layer after layer alike
+def answer_2(step, e):
+    p = np.array(step) + np.array(e)
+    signs = np.where(p > 0, 1.0, -1.0)
+    c = signs * (np.abs(p).sum() / p.size)
+    return np.array([c, p - c])

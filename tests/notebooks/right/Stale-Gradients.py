@@ -14,3 +14,8 @@ def answer_1(n):
 
 # %% 2: another rate
 answer_2 = ["0.06", 84]
+
+
+# %% 1: by the other half of the angle
+def answer_1(n):
+    return 2 * np.cos(np.pi / 2 * (2 * n - 2) / (2 * n - 1))

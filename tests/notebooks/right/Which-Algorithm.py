@@ -36,3 +36,42 @@ answer_2 = {
     "e": "DOWNPOUR-Easy",
     "f": "DOWNPOUR",
 }
+
+# %% 1: rounded
+answer_1 = 0.64
+
+
+# %% 2: the other all-reduces, and other ways without a barrier
+answer_2 = {
+    "a": "Non-Distributed-Setup",
+    "b": "Sharded-Training",
+    "c": "Compressed-AllReduce",
+    "d": "AEAMSGD",
+    "T": "144",
+    "e": "Gossip-SGD",
+    "f": "HogWild",
+}
+
+
+# %% 2: an all-reduce by Horovod, and a coordinator
+answer_2 = {
+    "a": "Non-Distributed-Setup",
+    "b": "Sharded-Training",
+    "c": "Horovod-RingAllReduce",
+    "d": "ADAG",
+    "T": 144,
+    "e": "Parameter-Server-Strategy",
+    "f": "Bounded-Staleness",
+}
+
+
+# %% 2: T steps between two messages in d, e and f
+answer_2 = {
+    "a": "Non-Distributed-Setup",
+    "b": "Sharded-Training",
+    "c": "Ring-AllReduce",
+    "d": "DOWNPOUR",
+    "T": 144,
+    "e": "AEASGD",
+    "f": "ADAG",
+}

@@ -33,3 +33,15 @@ answer_2 = 8, 4, 2, 54.3, 0.0448, 0.217
 
 # %% 2: the reduce-scatter only
 answer_2 = 8, 4, 2, 54.3, 0.0857, 0.109
+
+# %% 1: the states of the whole model
+answer_1 = 474, 9, 4.85, 0.39
+
+# %% 1: no room left for the states
+answer_1 = 7.4, 10, 4.85, 0.39
+
+# %% 1: the work of all GPUs
+answer_1 = 7.4, 9, 310.7, 0.39
+
+# %% 1: only the first two numbers
+answer_1 = 7.4, 9

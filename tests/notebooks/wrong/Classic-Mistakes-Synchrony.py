@@ -56,3 +56,19 @@ def answer_project():
     stop(*[start("server.py", cluster, *task) for task in tasks])
     made_by = 30 * [(0, 1)]
     return one_worker(made_by), made_by, [(2, 0)]
+
+
+# %% 1: differences of both signs, which add up to nothing
+def answer_1(k, all_reduce, w):
+    mine = np.concatenate([v.ravel() for v in w]).astype("float64")
+    return bool(all_reduce(k, (mine - all_reduce(k, mine)).sum()) < 1e-9)
+
+
+# %% 1: always equal
+def answer_1(k, all_reduce, w):
+    return True
+
+
+# %% project: all three gradients in each step
+def answer_project():
+    return one_worker(30 * [(0, 1)]), 30 * [(0, 1, 2)], []

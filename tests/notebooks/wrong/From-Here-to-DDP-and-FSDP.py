@@ -42,3 +42,36 @@ answer_project = answer_project.replace(
     "network.submit(ring.reduce_scatter, gradient.astype(dtype))",
     "network.submit(gradient.astype, dtype)",
 )
+
+# %% 1: all activations fit as well
+answer_1 = [23, 23, 23, 23]
+
+# %% 1: stage 2 divides all but 2 bytes, and these fit
+answer_1 = [None, None, 23, 23]
+
+# %% 1: only one number
+answer_1 = 23
+
+
+# %% 2: without the share that a worker has itself
+def answer_2(stage, n, m):
+    return [2, 2, m + 1, 3 * m][stage] * 2
+
+
+# %% 2: numbers of 4 bytes
+def answer_2(stage, n, m):
+    return [2, 2, m + 1, 3 * m][stage] * (n - 1) / n * 4
+
+
+# %% 2: right for 4 workers and 8 mini-batches only
+def answer_2(stage, n, m):
+    return [3, 3, 13.5, 36][stage]
+
+
+# %% project: each layer is gathered twice for each use
+answer_project = solution.replace(
+    "return whole", "return network.submit(ring.all_gather, w[i]).result()"
+)
+
+# %% project: without the mean over the workers
+answer_project = solution.replace("sums[i].result() / ring.n", "sums[i].result()")

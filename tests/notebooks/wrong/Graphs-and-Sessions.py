@@ -34,3 +34,19 @@ def answer_2(p, q):
 # %% 2: right for these two values only
 def answer_2(p, q):
     return tf.group(p.assign(2), q.assign(1))
+
+
+# %% 1: what ran once is remembered
+answer_1 = 14
+
+# %% 1: it runs only the first call
+answer_1 = 0
+
+# %% 1: n after each of the calls
+answer_1 = (0, 1, 2, 12)
+
+
+# %% 2: the names change places, the values do not
+def answer_2(p, q):
+    p, q = q, p
+    return tf.group(p, q)

@@ -29,3 +29,20 @@ def answer_2(before, after):
 # %% 2: by which factor it grew
 def answer_2(before, after):
     return np.argmin(after / before)
+
+
+# %% 1: three workers are missing
+answer_1 = 50 * 90 + 20 * 30, 50 * 90
+
+# %% 1: the two trainings the wrong way round
+answer_1 = 50 * 90, 5400
+
+
+# %% 2: how many pushes, not whose
+def answer_2(before, after):
+    return np.min(after - before)
+
+
+# %% 2: counted from 1
+def answer_2(before, after):
+    return np.argmin(after - before) + 1

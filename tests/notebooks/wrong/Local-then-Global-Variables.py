@@ -34,3 +34,6 @@ answer_2 = (0.05, 0.7854)
 
 # %% 2: a little more than two thirds
 answer_2 = (0.037, 0.6773)
+
+# %% 1: rounded down
+answer_1 = 287

@@ -37,3 +37,36 @@ def answer_2(w, g):
         with tf.device(v.device):
             updates.append(v.assign_sub(tf.cast(short, tf.float32)))
     return updates
+
+
+# %% 1: half servers
+answer_1 = 5.12
+
+# %% 1: millions of parameters taken for MB
+answer_1 = 2
+
+# %% 1: the messages of a second
+answer_1 = 11
+
+
+# %% 2: the wrong sign
+def answer_2(w, g):
+    updates = []
+    for v, d in zip(w, g):
+        short = tf.cast(lr * d, tf.bfloat16)
+        with tf.device(v.device):
+            updates.append(v.assign_add(tf.cast(short, tf.float32)))
+    return updates
+
+
+# %% 2: four bytes, as before
+def answer_2(w, g):
+    return [v.assign_sub(lr * d) for v, d in zip(w, g)]
+
+
+# %% 2: updates that are not returned
+def answer_2(w, g):
+    for v, d in zip(w, g):
+        short = tf.cast(lr * d, tf.bfloat16)
+        with tf.device(v.device):
+            v.assign_sub(tf.cast(short, tf.float32))

@@ -42,3 +42,38 @@ def answer_2(ring, x):
 # %% 2: worker 0 does not take part
 def answer_2(ring, x):
     return ring.exchange(x, np.empty_like(x)) if ring.k else x
+
+
+# %% 1: a single ps
+def answer_1(n, S):
+    return 2 * (ALPHA + BETA * n * S)
+
+
+# %% 1: one chunk only
+def answer_1(n, S):
+    return 2 * (ALPHA + BETA * S / n)
+
+
+# %% 2: the distance counted in the other direction
+def answer_2(ring, x):
+    k, n = ring.k, ring.n
+    mine = np.zeros_like(x)
+    mine[k] = x[k]
+    moving = np.array([x[(k + d) % n] for d in range(1, n)])
+    for s in range(1, n):
+        moving = ring.exchange(moving, np.empty_like(moving))
+        mine[(k + s) % n] = moving[0]
+        moving = moving[1:]
+    return mine
+
+
+# %% 2: without the row that stays here
+def answer_2(ring, x):
+    k, n = ring.k, ring.n
+    mine = np.zeros_like(x)
+    moving = np.array([x[(k + d) % n] for d in range(1, n)])
+    for s in range(1, n):
+        moving = ring.exchange(moving, np.empty_like(moving))
+        mine[k - s] = moving[0]
+        moving = moving[1:]
+    return mine

@@ -36,3 +36,24 @@ def answer_2(target, config):
 # %% 2: a constant
 def answer_2(target, config):
     return 42.0
+
+
+# %% 1: all whose target answers
+answer_1 = {"A", "B", "C", "D", "E"}
+
+# %% 1: only the one that names a worker
+answer_1 = {"E"}
+
+# %% 1: the targets instead of the clients
+answer_1 = {"ps", "worker 0"}
+
+
+# %% 2: the variable instead of its value
+def answer_2(target, config):
+    with tf.device("/job:ps/task:0"):
+        return tf.get_variable("v", initializer=7.0)
+
+
+# %% 2: the value that it had
+def answer_2(target, config):
+    return 10.0

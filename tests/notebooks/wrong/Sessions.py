@@ -18,3 +18,18 @@ answer_2 = {"a": {"ps"}, "b": {"ps"}, "c": {"worker 0", "worker 1"}, "d": set()}
 
 # %% 2: the chief waits for worker 1
 answer_2 = {"a": {"ps 0"}, "b": {"ps 0", "chief"}, "c": set(), "d": set()}
+
+# %% 1: two workers
+answer_1 = 501
+
+# %% 1: one too few
+answer_1 = 506
+
+# %% 1: each of eight goes on by one push after 500
+answer_1 = 500 * 8 + 8
+
+# %% 2: who is not there never ends
+answer_2 = {"a": {"ps", "chief"}, "b": {"ps"}, "c": set(), "d": set()}
+
+# %% 2: a worker that comes too late waits for ever
+answer_2 = {"a": {"ps"}, "b": {"ps"}, "c": set(), "d": {"worker 1"}}

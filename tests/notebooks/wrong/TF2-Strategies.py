@@ -21,3 +21,28 @@ answer_2 = 256, 1024, 16_000
 
 # %% 2: all are read
 answer_2 = 256, 2048, 64_000
+
+
+# %% 1: right for 32 examples only
+def answer_1(row_losses, global_batch):
+    return tf.reduce_sum(row_losses) / 32
+
+
+# %% 1: a loss for each example
+def answer_1(row_losses, global_batch):
+    return row_losses / global_batch
+
+
+# %% 1: a loss that is not returned
+def answer_1(row_losses, global_batch):
+    tf.reduce_sum(row_losses) / global_batch
+
+
+# %% 2: the batch of a replica
+answer_2 = 32, 2048, 16_000
+
+# %% 2: what one worker reads
+answer_2 = 256, 2048, 4_000
+
+# %% 2: the two ways exchanged
+answer_2 = 2048, 256, 16_000

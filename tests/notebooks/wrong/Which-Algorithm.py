@@ -39,3 +39,12 @@ answer_2 = dict(zip("abcdef", names.split()), T=143)
 # %% 2: more than needed
 names = "Non-Distributed-Setup Sharded-Training Collective-AllReduce DiLoCo HogWild Synchronous-SGD"
 answer_2 = dict(zip("abcdef", names.split()), T=500)
+
+# %% 1: in %
+answer_1 = 64
+
+# %% 1: the speed of asynchronous workers is not halved
+answer_1 = 0.3
+
+# %% 1: equal machines
+answer_1 = 0.0
