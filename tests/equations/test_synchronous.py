@@ -365,8 +365,8 @@ def test_a_lost_worker_and_a_lost_ps_change_no_step(tmp_path):
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_the_ps_ends_although_a_worker_is_stopped(tmp_path):
-    """A copy of the example, whose tasks wait for others 3 s instead of 30, its ps ten times so."""
-    copy, change = tmp_path / "copy", ("OPTIONAL_WAIT_SECONDS = 30", "OPTIONAL_WAIT_SECONDS = 3")
+    """A copy of the example, whose tasks wait for others 1 s instead of 30, its ps ten times so."""
+    copy, change = tmp_path / "copy", ("OPTIONAL_WAIT_SECONDS = 30", "OPTIONAL_WAIT_SECONDS = 1")
     copy.mkdir()
     (copy / SYNC.name).write_text(examples.replaced(SYNC, [change]))
     (copy / "run.sh").write_text((SYNC.parent / "run.sh").read_text())

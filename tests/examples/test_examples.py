@@ -177,7 +177,10 @@ FEW = {  # the flags with which a driver measures little
     "Your-Model": ["--help"],  # test_your_model.py has a run
 }
 # Of a driver, where it has others than `long`.
-MARKS = {"Slow-Network": [pytest.mark.long, pytest.mark.needs("root", "ip")]}
+MARKS = {
+    "Slow-Network": [pytest.mark.long, pytest.mark.needs("root", "ip")],
+    "Lines-Changed": [pytest.mark.nightly],  # 70 s for programs that nothing else uses
+}
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ def write(directory, *flags):
     return done.stdout
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.timeout(2400)  # more than its own limits, which grow with the load
 def test_the_gpt_learns_and_writes(tmp_path):
     """Catches: a text that is not the model's, another text each time, facts of another run."""
