@@ -191,7 +191,7 @@ def draw(run: RunData) -> pathlib.Path | None:
         draw_counts(counts, gaps, colours, whole=False)
         counts.set(title="Time of an update", xlabel="milliseconds")
     counts.set_ylabel("pushes" if len(tasks) > 1 else "updates")
-    if {f"worker {span.worker}" for span in spans} - set(tasks):  # of whom nobody noted the times
+    if {f"worker {span[0]}" for span in spans} - set(tasks):  # of whom nobody noted the times
         parts.remove()
         counts.set_subplotspec(grid[1, :])
         trace = []

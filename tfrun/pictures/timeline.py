@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 from matplotlib.patheffects import withStroke
 
-from tfrun.runs.activities import Activity, Span, moments
+from tfrun.runs.activities import Activity, moments
 
 COLOURS = ["#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#17becf"]
 SIZE = plt.rcParams["font.size"] = 10  # of the letters, in points
@@ -110,29 +110,23 @@ def legend(activities: Sequence[Activity]) -> list[Patch]:
     return [Patch(label=labels[n], **look(n, "#555555")) for n in labels if seconds[n]]
 
 
-def draw_stages(axes: Axes, spans: Sequence[Span]) -> None:
-    """Draws a lane for each worker, with its rows: a bar for each Span, coloured by its number.
+def draw_stages(axes: Axes, spans: Sequence[tuple[int, int, str, int, float, float]]) -> None:
+    """Draws a lane for each worker, in two rows: a bar for each turn at a stage or a block.
 
-    What a row does first is light, and what it does later is dark.
+    Their colours come after those of the workers.
     """
-    in_order = sorted(spans, key=lambda span: span.begin)
-    names = dict.fromkeys(span.name for span in in_order)
-    first = {span.row: span.name for span in reversed(in_order)}
-    last, end = max(span.worker for span in spans), max(span.end for span in spans)
-    height = 0.8 / (1 + max(span.row for span in spans))
-    for span in spans:
-        pair = (last + 1 + span.number) % 10  # after the colours of the workers
-        colour = plt.cm.tab20(2 * pair + (span.name == first[span.row]))
-        seconds = span.end - span.begin
-        middle = last - span.worker + 0.4 - (span.row + 0.5) * height
-        bar = middle - 0.475 * height, 0.95 * height
-        axes.broken_barh([(1000 * span.begin, 1000 * seconds)], bar, color=colour)
-        if seconds > 0.02 * end:
-            centre = 1000 * (span.begin + seconds / 2), middle
-            axes.text(*centre, f"{span.name[0]}{span.number}", ha="center", va="center")
+    last, end = max(spans)[0], max(end for *_, end in spans)
+    for worker, row, what, number, begin, until in spans:
+        pair = (last + 1 + number) % 10
+        colour = plt.cm.tab20(2 * pair + (what in ("forward", "gather")))
+        low = last - worker + (-0.4 if row else 0.02)
+        axes.broken_barh([(1000 * begin, 1000 * (until - begin))], (low, 0.38), color=colour)
+        if until - begin > 0.02 * end:
+            middle = 500 * (begin + until), low + 0.19
+            axes.text(*middle, f"{what[0]}{number}", ha="center", va="center")
     axes.set_yticks(range(last + 1), [f"worker {last - lane}" for lane in range(last + 1)])
-    letters = ", ".join(f"{name[0]}: {name}" for name in names)
-    axes.set(xlabel=f"milliseconds ({letters})", ylim=(-0.5, last + 0.5))
+    letters = "milliseconds (f: forward, b: backward, g: gather, r: reduce, A: Adam)"
+    axes.set(xlabel=letters, ylim=(-0.5, last + 0.5))
 
 
 def draw(

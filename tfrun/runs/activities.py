@@ -1,7 +1,5 @@
 """When each task of a run pulled, computed, pushed and waited, from the times in its metrics.
 
-A script may also leave timelines of single updates, which stages() reads.
-
 The times are those of each host's own clock: on one machine they can be compared to microseconds,
 across machines as well as their clocks agree.
 """
@@ -31,17 +29,6 @@ class Activity(NamedTuple):
     begin: float
     end: float
     facts: dict = {}  # what the metrics say of a push
-
-
-class Span(NamedTuple):
-    """What a worker did in one update, from `begin` to `end`, in seconds from its first Span on."""
-
-    worker: int
-    row: int  # of the worker's lane, from 0 on
-    name: str  # such as forward
-    number: int  # such as that of a micro-batch
-    begin: float
-    end: float
 
 
 def activities(run: RunData, around: float | None = None) -> list[Activity]:
@@ -182,34 +169,25 @@ def moments(pushes: Iterable[Activity]) -> dict[float, float]:
     return dict(reversed(latest.items()))
 
 
-def stages(directory: pathlib.Path) -> list[Span]:
-    """Returns the Spans of the last update with timelines in a run directory, or [].
+def stages(directory: pathlib.Path) -> list[tuple[int, int, str, int, float, float]]:
+    """Returns [(worker, row, what, number, begin, end)] of the last update with timelines, or [].
 
-    A script leaves timeline-<update>.json, or one such file for each task, in the Trace Event
-    Format. There a process is a worker: its name is that of a device of TensorFlow's, or its number
-    is the worker's rank. Each of its threads is a row. The name of an event begins with what was
-    done and ends with the number of what it was done to; without a number there is no Span.
+    row: 1 for backward in a pipeline, and for what the ring does in sharded training.
     """
-    updates = [int(path.stem.split("-")[1]) for path in directory.glob("timeline-*.json")]
-    spans, threads = [], set()
-    for path in directory.glob(f"timeline-{max(updates, default=0)}[-.]*"):
+    spans = []
+    steps = [int(path.stem.split("-")[1]) for path in directory.glob("timeline-*.json")]
+    for path in directory.glob(f"timeline-{max(steps, default=0)}[-.]*"):
         events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
-        names = {event["pid"]: event["args"]["name"] for event in events if event["ph"] == "M"}
+        devices = {event["pid"]: event["args"]["name"] for event in events if event["ph"] == "M"}
         for event in (event for event in events if event["ph"] == "X"):
-            name = re.match(r"([A-Za-z]+).*?(\d+)$", event["name"])
-            if not name:
-                continue
-            device = re.search(r"/task:(\d+)", names.get(event["pid"], ""))
-            worker = int(device[1]) if device else event["pid"]
-            thread = worker, event["pid"], str(event.get("tid"))
-            threads.add(thread)
-            begin, end = event["ts"] / 1e6, (event["ts"] + event["dur"]) / 1e6
-            spans.append((thread, name[1], int(name[2]), begin, end))
-    start = min((begin for *_, begin, _ in spans), default=0.0)
-    rows: dict[tuple[int, int, str], int] = {}
-    for thread in sorted(threads):
-        rows[thread] = sum(other[0] == thread[0] for other in rows)
-    return sorted(
-        Span(thread[0], rows[thread], name, number, begin - start, end - start)
-        for thread, name, number, begin, end in spans
-    )
+            op = event["args"].get("name", event["name"])
+            lane = devices.get(event["pid"], f"task:{event['pid']} {event.get('tid')}")
+            lane = re.search(r"task:(\d+).* (Compute|compute|ring)", lane)
+            what = re.match(r"(forward|backward|gather|reduce|Adam)[ /](?:micro_batch_)?(\d+)", op)
+            if lane and what:
+                is_place = lane[2] == "Compute"  # of a pipeline
+                row = int(what[1] == "backward" if is_place else lane[2] == "ring")
+                begin, end = event["ts"] / 1e6, (event["ts"] + event["dur"]) / 1e6
+                spans.append((int(lane[1]), row, what[1], int(what[2]), begin, end))
+    start = min((begin for *_, begin, _ in spans), default=0)
+    return sorted((*facts, begin - start, end - start) for *facts, begin, end in spans)
