@@ -141,10 +141,7 @@ def test_a_long_time_in_words():
 
 def test_the_parts_of_a_pipeline_are_not_drawn(drawn, monkeypatch):
     """Catches worker 0 of a pipeline, which calls all others, as computing while it waits."""
-    spans = [
-        activities.Span(0, 0, "forward", 0, 0, 0.01),
-        activities.Span(1, 0, "forward", 0, 0.02, 0.03),
-    ]
+    spans = [(0, 0, "forward", 0, 0, 0.01), (1, 0, "forward", 0, 0.02, 0.03)]
     monkeypatch.setattr(curves, "stages", lambda directory: spans)
     run_files.flags("r", ["worker-0"])
     run_files.metrics("r", "worker-0", run_files.push(1, 1), run_files.push(2, 2))
