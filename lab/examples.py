@@ -6,6 +6,7 @@ import functools
 import hashlib
 import importlib.util
 import io
+import json
 import pathlib
 import re
 import subprocess
@@ -18,6 +19,7 @@ from tfrun.runs import run_directory
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 SESSIONS = "From-TensorFlow-1"  # the folder of examples that are kept as TensorFlow 1 had them
+FURTHER = "Further-Algorithms/"  # how the name of an example begins that came after the articles
 PARENTS = ("", "Further-Algorithms", "Operations", SESSIONS)  # where folders of examples stand
 # {an example that TensorFlow 2 runs: where its form with sessions stands}. It goes with the last
 # other script that has sessions.
@@ -71,6 +73,15 @@ def read(path):
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
         raise ToolError(f"{shown(path)} cannot be read: {reason}; check the path") from None
+
+
+def read_json(path):
+    """Returns what a JSON file holds. Raises ToolError if it is missing or none."""
+    try:
+        return json.loads(read(path))
+    except json.JSONDecodeError as error:
+        again = "get it back from git, or measure again"
+        raise ToolError(f"{shown(path)}, line {error.lineno}, is not JSON: {again}") from None
 
 
 def parsed(path):

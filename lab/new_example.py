@@ -17,10 +17,11 @@ import re
 import shutil
 import sys
 
-from lab import examples, reading_order, readmes, regions
+from lab import docstrings, examples, reading_order, readmes, regions
 from lab.examples import ROOT, ToolError, shown
+from lab.page_parts import papers
 
-TODO = "@@TODO@@"  # what the author has to write; readmes.NOT_MEASURED: what to measure
+TODO = "@@TODO@@"  # what the author has to write; own_results.NOT_MEASURED: what to measure
 EQUATIONS = ROOT / "tests" / "equations"
 DRAWINGS, FIGURES = ROOT / "lab" / "drawings", ROOT / "docs" / "figures"
 COSTS, CHANGES = ROOT / "docs" / "costs.md", ROOT / "CHANGELOG.md"
@@ -74,7 +75,7 @@ def check_source(source):
     """Raises ToolError unless one can copy this example."""
     if source not in reading_order.names() or ROOT / source not in examples.folders():
         raise ToolError(f"there is no example {source} to copy: docs/reading-order.txt names them")
-    script = readmes.script(ROOT / source)
+    script = docstrings.script(ROOT / source)
     if script not in examples.scripts():
         raise ToolError(f"{source} has no algorithm of its own: choose an example with a script")
     launcher = (ROOT / source / "run.sh").read_text()
@@ -114,7 +115,7 @@ def new_script(path, source, name):
     text = "\n".join(parts) + "\n"
     _, docstring, code = text.split('"""', 2)
     rule = docstring.partition("\n\n")[2].partition("\n\nKind:")[0]
-    kind = readmes.field(path, "Kind")
+    kind = docstrings.field(path, "Kind")
     return f'''"""{own}: {TODO} what it shows, in one line.
 
 {TODO} the update rule, in place of that of {source}:
@@ -169,8 +170,8 @@ def from_template(template, source, name, **more):
 
 def new_equation(source, name):
     """Returns the text of the file in tests/equations/, by the kind of the source's script."""
-    script = readmes.script(ROOT / source)
-    kind = readmes.field(script, "Kind")
+    script = docstrings.script(ROOT / source)
+    kind = docstrings.field(script, "Kind")
     if kind in REFERENCES:
         base, method, task = REFERENCES[kind]
         return from_template("equation.txt", source, name, base=base, method=method, task=task)
@@ -212,7 +213,7 @@ def new_changes(text, name):
 
 def unfinished():
     """Returns the files in which something is left to write, of all that git knows."""
-    paths = [*readmes.files(), *examples.scripts(), readmes.PAPERS]
+    paths = [*readmes.files(), *examples.scripts(), papers.PAPERS]
     paths += examples.tracked("tests/equations/*.py") + examples.tracked("lab/drawings/*.py")
     return [path for path in paths if TODO in path.read_text()]
 
@@ -232,7 +233,7 @@ def create(source, name):
     """Writes all files of a new example; returns their paths. Raises ToolError, before it does."""
     check_source(source)
     check_name(name)
-    script, folder = readmes.script(ROOT / source), ROOT / name
+    script, folder = docstrings.script(ROOT / source), ROOT / name
     launcher = ROOT / source / "run.sh"
     order = reading_order.inserted(examples.read(reading_order.PATH), name, source)
     texts = {
@@ -242,7 +243,7 @@ def create(source, name):
         EQUATIONS / f"{stem(name)}.py": new_equation(source, name),
         DRAWINGS / f"{stem(name)}.py": from_template("drawing.txt", source, name),
         reading_order.PATH: order,
-        readmes.PAPERS: new_papers(examples.read(readmes.PAPERS), name),
+        papers.PAPERS: new_papers(examples.read(papers.PAPERS), name),
         CHANGES: new_changes(examples.read(CHANGES), name),
     }
     if name in (with_costs := reading_order.unfolded(order)):  # the others have no row

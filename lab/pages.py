@@ -2,6 +2,16 @@
 
 import statistics
 
+from lab.examples import ToolError, shown
+
+
+def argument(folder, part, word):
+    """Returns the word behind a part's name. Raises ToolError if there is none."""
+    if not word:
+        page = f"{shown(folder)}/README.md"
+        raise ToolError(f"{page}: name a folder or file behind `generated: {part}`")
+    return word
+
 
 def table(columns, rows, note=None):
     """Returns the text of a table in Markdown, with a note below it."""

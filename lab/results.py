@@ -13,9 +13,9 @@ first run: curves.png, and trace.png where the page shows one. `python lab/readm
 writes the figures into the page.
 
 results.json names its example and the digest of its script (examples.example_digest), and
-readmes.py refuses to show it once either differs. If you have changed a script in a way that alters
-no number, such as a name, --unchanged writes the new digest and measures nothing. If other code
-draws the pictures, --pictures runs each once more, for them only.
+provenance.py refuses to show it once either differs. If you have changed a script in a way that
+alters no number, such as a name, --unchanged writes the new digest and measures nothing. If other
+code draws the pictures, --pictures runs each once more, for them only.
 """
 
 import collections
@@ -34,7 +34,7 @@ import time
 import numpy as np
 from tfrun.runs.data import RunData
 
-from lab import drivers, examples, idle, readmes
+from lab import drivers, examples, idle, provenance
 from lab.drivers import run
 from lab.examples import ROOT, ToolError, shown
 
@@ -47,7 +47,7 @@ RUN_SECONDS = 600  # at most
 
 def facts(directory, seconds):
     """{name: a number} of a run: what its page reports."""
-    result = readmes.read_json(directory / "result.json")
+    result = examples.read_json(directory / "result.json")
     pushes = collections.defaultdict(list)
     for push in RunData.read(directory).rows("pushes"):
         for name in ("bytes", "wait_seconds"):
@@ -83,7 +83,7 @@ def measure(launcher, repeats, anyway):
     """Runs a run.sh with the seeds from 0; returns what results.json holds."""
     name, more = launcher.parent.name, EXTRA_FLAGS.get(launcher.parent.name, [])
     page = examples.read(launcher.parent / "README.md")
-    about = readmes.provenance(launcher)
+    about = provenance.of(launcher)
     runs, others = [], idle.wait(anyway)
     for seed in range(repeats):
         with tempfile.TemporaryDirectory() as folder:
@@ -96,8 +96,8 @@ def measure(launcher, repeats, anyway):
             if seed == 0:
                 lines = sample(output, directory, name)
                 keep_pictures(directory, launcher, page)
-                versions = readmes.read_json(directory / "result.json")["versions"]
-    if readmes.provenance(launcher) != about:
+                versions = examples.read_json(directory / "result.json")["versions"]
+    if provenance.of(launcher) != about:
         raise ToolError(f"the script of {name} changed while it ran: run this again")
     return {
         **about,
@@ -126,14 +126,14 @@ def keep_pictures(directory, launcher, page):
 
 def mark_unchanged(launcher):
     """Writes the digest of today's script into the results of an example, here and in Compare."""
-    name, path = shown(launcher.parent), readmes.results_of(launcher)
-    measured, own = readmes.read_json(path), readmes.provenance(launcher)
+    name, path = shown(launcher.parent), provenance.results_of(launcher)
+    measured, own = examples.read_json(path), provenance.of(launcher)
     before = measured.get("digest")
     if measured.get("example") != own["example"]:
-        readmes.check_provenance(measured, launcher)  # raises: these are no results of this example
+        provenance.check(measured, launcher)  # raises: these are no results of this example
     path.write_text(json.dumps({**measured, **own}, indent=1) + "\n")
     for path in examples.tracked("*_digests.json"):  # of Compare, and others
-        digests = readmes.read_json(path)
+        digests = examples.read_json(path)
         # Numbers that an earlier change has made outdated stay so.
         if launcher.name == "run.sh" and digests.get(name) == before:
             digests[name] = own["digest"]
@@ -142,7 +142,7 @@ def mark_unchanged(launcher):
 
 def draw_again(launcher, anyway):
     """Draws the pictures of one more run. results.json stays that of the runs before."""
-    readmes.check_provenance(readmes.read_json(readmes.results_of(launcher)), launcher)
+    provenance.check(examples.read_json(provenance.results_of(launcher)), launcher)
     measure(launcher, 1, anyway)
 
 
@@ -159,7 +159,7 @@ def main():
     if flags.repeats < 3:
         parser.error("--repeats must be at least 3: a page shows a median and a range")
     launchers = [
-        readmes.launcher_of(name) for name in flags.launchers or readmes.measured_examples()
+        provenance.launcher_of(name) for name in flags.launchers or provenance.measured_examples()
     ]
     if flags.pictures:  # which no other run.sh has
         launchers = [launcher for launcher in launchers if launcher.name == "run.sh"]
@@ -177,7 +177,7 @@ def main():
             except TimeoutError as error:
                 raise ToolError(f"{shown(launcher.parent)}: {error}") from None
             text = json.dumps(measured, indent=1)
-            readmes.results_of(launcher).write_text(text + "\n")
+            provenance.results_of(launcher).write_text(text + "\n")
 
 
 if __name__ == "__main__":

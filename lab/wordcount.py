@@ -19,7 +19,7 @@ IN_ALL = 1100  # words that an example's page may have, as `wc -w` counts them
 
 def most(name):
     """Returns how many words the page of an example may have, apart from `IN_ALL`."""
-    return 600 if name.startswith(readmes.FURTHER) else 700
+    return 600 if name.startswith(examples.FURTHER) else 700
 
 
 def counted(text):
