@@ -1,12 +1,13 @@
 """What the docstring of a script says of it: its title, and fields such as `Kind:`."""
 
 import ast
+import pathlib
 import re
 
 from lab.examples import ToolError, main_script, parsed, shown
 
 
-def script(folder):
+def script(folder: pathlib.Path) -> pathlib.Path:
     """The main script of a folder: the folder's name in snake case, or the one that has a kind."""
     named = main_script(folder)
     if named.exists():
@@ -19,14 +20,14 @@ def script(folder):
     )
 
 
-def docstring(path):
+def docstring(path: pathlib.Path) -> str:
     text = ast.get_docstring(parsed(path))
     if text is None:
         raise ToolError(f"{shown(path)} has no docstring: begin the script with one")
     return text
 
 
-def title(path):
+def title(path: pathlib.Path) -> str:
     """Returns what the first line of a script's docstring says after the example's name."""
     name, colon, words = docstring(path).splitlines()[0].partition(": ")
     if not colon:
@@ -36,7 +37,7 @@ def title(path):
     return words
 
 
-def field(path, name):
+def field(path: pathlib.Path, name: str) -> str:
     """What the docstring says after `name:`, also on indented lines below it, or an empty text."""
     match = re.search(rf"^{name}: +(.+(?:\n {{15}}\S.*)*)$", docstring(path), re.MULTILINE)
     return " ".join(match[1].split()) if match else ""

@@ -1,16 +1,19 @@
 """Where results come from: of each run.sh its file, and whether they are of today's script."""
 
+import pathlib
+from typing import Any
+
 from lab import docstrings, measured_before, reading_order
 from lab.examples import PARENTS, ROOT, ToolError, example_digest, read_json, script_of, shown
 
 
-def measured_examples():
+def measured_examples() -> list[str]:
     """Returns what lab/results.py measures: folders of examples, and a run.sh of one."""
     more = ["From-TensorFlow-1/Synchronous-SGD-Optimizer", "Operations/Train-and-Evaluate"]
     return [*reading_order.examples(), *more]
 
 
-def launcher_of(name):
+def launcher_of(name: str) -> pathlib.Path:
     """Returns the run.sh that a folder, or its own path, names. Raises ToolError if none does."""
     path = ROOT / name
     launcher = path if path.suffix == ".sh" else path / "run.sh"
@@ -19,18 +22,18 @@ def launcher_of(name):
     return launcher
 
 
-def results_of(launcher):
+def results_of(launcher: pathlib.Path) -> pathlib.Path:
     """Returns the file with the results of a run.sh: results.json, or results_supervisor.json."""
     return launcher.with_name(launcher.stem.replace("run", "results") + ".json")
 
 
-def of(launcher):
+def of(launcher: pathlib.Path) -> dict[str, str]:
     """Returns what results.json says of the example that was measured: its folder, its digest."""
     script = script_of(launcher)
     return {"example": shown(launcher.parent), "digest": example_digest(script)}
 
 
-def check(measured, launcher):
+def check(measured: dict[str, Any], launcher: pathlib.Path) -> None:
     """Raises ToolError unless these results are of the script that a run.sh starts today."""
     name, path = shown(launcher.parent), results_of(launcher)
     own, again = of(launcher), f"run python lab/results.py {words_of(launcher)}"
@@ -44,7 +47,7 @@ def check(measured, launcher):
         )
 
 
-def check_compared(name, runs, source):
+def check_compared(name: str, runs: Any, source: pathlib.Path) -> None:
     """Raises ToolError unless these runs of a measurement are of that example's script of today.
 
     name: the example, behind a case and ": " or before flags. The digests stand in a file of their
@@ -70,14 +73,14 @@ def check_compared(name, runs, source):
         )
 
 
-def words_of(launcher):
+def words_of(launcher: pathlib.Path) -> str:
     """Returns a run.sh as the arguments of lab/results.py name it."""
     return shown(launcher.parent if launcher.name == "run.sh" else launcher)
 
 
-def measured_runs(folder, launcher):
+def measured_runs(folder: pathlib.Path, name: str | None) -> dict[str, Any] | None:
     """Returns the results for a page; None if there are none. Raises ToolError on foreign ones."""
-    launcher = folder / (launcher or "run.sh")
+    launcher = folder / (name or "run.sh")
     path = results_of(launcher)
     if not path.exists():
         return None

@@ -11,6 +11,7 @@ and then say so.
 Of the glossary only the links are generated: its words stand on the page.
 """
 
+import pathlib
 import re
 import sys
 
@@ -65,7 +66,7 @@ PARTS = {
 }
 
 
-def updated(path):
+def updated(path: pathlib.Path) -> str:
     """Returns the text of a README with its generated parts as they should be.
 
     Raises ToolError with a sentence for each part that cannot be made.
@@ -79,7 +80,7 @@ def updated(path):
             "one WORD behind the name, and `<!-- end -->` on a line of its own below it"
         )
 
-    def part(match):
+    def part(match: re.Match[str]) -> str:
         if match[2] not in PARTS:
             known = ", ".join(PARTS)
             raise ToolError(f"{shown(path)}: there is no part {match[2]}, only {known}")
@@ -95,12 +96,12 @@ def updated(path):
     return text
 
 
-def files():
+def files() -> list[pathlib.Path]:
     """All pages of the project."""
     return tracked("*.md")
 
 
-def check_order():
+def check_order() -> None:
     """Raises ToolError unless the reading order names folders with pages that git knows."""
     pages = set(files())
     for name in reading_order.names():
@@ -109,7 +110,7 @@ def check_order():
             raise ToolError(f"git does not know {name}/README.md: run git add {name}")
 
 
-def main():
+def main() -> int:
     parser = drivers.Parser(__doc__)
     parser.add_argument("--fix", action="store_true", help="write what is out of date")
     fix = parser.parse_args().fix

@@ -30,6 +30,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from typing import Any
 
 import numpy as np
 from tfrun.runs.data import RunData
@@ -45,7 +46,7 @@ EXTRA_FLAGS = {  # for what their pictures show of a moment
 RUN_SECONDS = 600  # at most
 
 
-def facts(directory, seconds):
+def facts(directory: pathlib.Path, seconds: float) -> dict[str, Any]:
     """{name: a number} of a run: what its page reports."""
     result = examples.read_json(directory / "result.json")
     pushes = collections.defaultdict(list)
@@ -68,7 +69,7 @@ def facts(directory, seconds):
     }
 
 
-def sample(output, directory, name):
+def sample(output: str, directory: pathlib.Path, name: str) -> list[str]:
     """The lines of a run that a page shows: the first, two reports of progress, and the last."""
     place = f".../runs/{name}/<time>"
     lines = [line.replace(str(directory), place) for line in output.splitlines()]
@@ -79,7 +80,7 @@ def sample(output, directory, name):
     return lines
 
 
-def measure(launcher, repeats, anyway):
+def measure(launcher: pathlib.Path, repeats: int, anyway: bool) -> dict[str, Any]:
     """Runs a run.sh with the seeds from 0; returns what results.json holds."""
     name, more = launcher.parent.name, EXTRA_FLAGS.get(launcher.parent.name, [])
     page = examples.read(launcher.parent / "README.md")
@@ -112,7 +113,7 @@ def measure(launcher, repeats, anyway):
     }
 
 
-def keep_pictures(directory, launcher, page):
+def keep_pictures(directory: pathlib.Path, launcher: pathlib.Path, page: str) -> None:
     """Copies the pictures that the page shows from a run to the example."""
     if launcher.name != "run.sh":
         return
@@ -124,7 +125,7 @@ def keep_pictures(directory, launcher, page):
             shutil.copy(directory / picture, launcher.parent / picture)
 
 
-def mark_unchanged(launcher):
+def mark_unchanged(launcher: pathlib.Path) -> None:
     """Writes the digest of today's script into the results of an example, here and in Compare."""
     name, path = shown(launcher.parent), provenance.results_of(launcher)
     measured, own = examples.read_json(path), provenance.of(launcher)
@@ -140,13 +141,13 @@ def mark_unchanged(launcher):
             path.write_text(json.dumps(digests, indent=1) + "\n")
 
 
-def draw_again(launcher, anyway):
+def draw_again(launcher: pathlib.Path, anyway: bool) -> None:
     """Draws the pictures of one more run. results.json stays that of the runs before."""
     provenance.check(examples.read_json(provenance.results_of(launcher)), launcher)
     measure(launcher, 1, anyway)
 
 
-def main():
+def main() -> None:
     parser = drivers.Parser(__doc__)
     parser.add_argument("launchers", nargs="*", help="examples, or a run.sh of one (all)")
     parser.add_argument("--repeats", type=int, default=5, help="runs of each, by seed (5)")

@@ -2,6 +2,7 @@
 
 import ast
 import os
+import pathlib
 import re
 
 from lab import pages, regions
@@ -11,7 +12,7 @@ from lab.examples import ALGORITHM, ROOT, ToolError, has_sessions, parsed, read,
 LONG_DIFF = 60  # from so many lines on, a page shows algorithm() itself
 
 
-def lines_of_algorithm(path):
+def lines_of_algorithm(path: pathlib.Path) -> list[str]:
     """Returns the lines of the functions that are a script's algorithm, without docstrings."""
     lines = read(path).splitlines()
     shown_lines: list[str] = []
@@ -29,32 +30,32 @@ def lines_of_algorithm(path):
     return shown_lines
 
 
-def functions_of_algorithm(path):
+def functions_of_algorithm(path: pathlib.Path) -> str:
     """Returns the names of these functions as a page says them."""
     named = [node.name for node in parsed(path).body if isinstance(node, ast.FunctionDef)]
     return " and ".join(f"`{name}()`" for name in named if name in ALGORITHM)
 
 
-def algorithm(folder, _):
+def algorithm(folder: pathlib.Path, _: str | None) -> str:
     """The functions that are the script's algorithm, folded."""
     path = script(folder)
     summary = f"{functions_of_algorithm(path)} of {path.name}"
     return unfolded(summary, "python", lines_of_algorithm(path))
 
 
-def unfolded(summary, language, lines, note=""):
+def unfolded(summary: str, language: str, lines: list[str], note: str = "") -> str:
     """Returns a block of code that a reader unfolds, and a note below it."""
     code = "\n".join([f"```{language}", *lines, "```"])
     summary = re.sub(r"`(\w+\(\))`", r"<code>\1</code>", summary)
     return f"<details>\n<summary>{summary}</summary>\n\n{code}\n{note}\n</details>"
 
 
-def diff(folder, neighbour):
+def diff(folder: pathlib.Path, name: str | None) -> str:
     """What a script's algorithm changes in its neighbour's; all of it where that is no shorter.
 
-    neighbour: a folder, or a script in one.
+    name: that of the neighbour: a folder, or a script in one.
     """
-    pages.argument(folder, "diff", neighbour)
+    neighbour = pages.argument(folder, "diff", name)
     own = script(folder)
     if has_sessions(own):
         neighbour = session_form(neighbour)

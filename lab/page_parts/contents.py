@@ -1,12 +1,14 @@
 """The examples in reading order: tables of them, and links from each to its neighbours."""
 
+import pathlib
+
 from lab import pages, reading_order
 from lab.docstrings import field, script, title
 from lab.examples import ROOT, ToolError
 from lab.page_parts.papers import paper
 
 
-def examples(_, __):
+def examples(_: pathlib.Path, __: str | None) -> str:
     """The examples in reading order: one table, and a line of links for each folded group."""
     rows, folded = [], []
     for group, names in reading_order.groups().items():
@@ -20,7 +22,7 @@ def examples(_, __):
     return "\n\n".join([pages.table(["example", "what it shows", "paper"], rows), *folded])
 
 
-def further(folder, _):
+def further(folder: pathlib.Path, _: str | None) -> str:
     """What each example in a folder of examples changes, in reading order, below its kind."""
     lines, kind = [], None
     for path in [script(ROOT / name) for name in reading_order.names()]:
@@ -37,7 +39,7 @@ def further(folder, _):
     return "\n".join(lines[1:])
 
 
-def links(folder, _):
+def links(folder: pathlib.Path, _: str | None) -> str:
     """Links to the previous and the next example in reading order."""
     name, names = folder.relative_to(ROOT), reading_order.names()
     if name.as_posix() not in names:

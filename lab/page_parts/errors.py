@@ -1,11 +1,12 @@
 """The page on troubleshooting."""
 
+import pathlib
 import textwrap
 
 from tfrun import known_errors
 
 
-def errors(_, __):
+def errors(_: pathlib.Path, __: str | None) -> str:
     """The table of errors in tfrun/known_errors.py."""
     parts = []
     for symptom, entries in known_errors.GROUPS.items():

@@ -2,6 +2,8 @@
 
 import ast
 import os
+import pathlib
+from collections.abc import Iterator
 from typing import Any
 
 from lab import pages
@@ -13,7 +15,7 @@ STEPS = "`--steps`"
 FLAG = "(name, default, text)"  # of the loop in parse_flags()
 
 
-def flags(folder, _):
+def flags(folder: pathlib.Path, _: str | None) -> str:
     """The flags that the script has beside HogWild's, or with another default; a link to those.
 
     Where more than one of HogWild's is missing all are shown. Each has its own `--steps`.
@@ -31,14 +33,14 @@ def flags(folder, _):
     return "\n".join([head, *lines])
 
 
-def shared_flags(_, __):
+def shared_flags(_: pathlib.Path, __: str | None) -> str:
     """The flags that most examples share, as a table."""
     rows = flag_rows(ROOT / SHARED_FLAGS)
     rows = [(flag, "its own" if flag == STEPS else default, text) for flag, default, text in rows]
     return pages.table(["flag", "default", "meaning"], rows)
 
 
-def assigned(tree):
+def assigned(tree: ast.Module) -> dict[str, Any]:
     """Returns {name: the node that a script assigns to it}, and FLAG: the list in parse_flags()."""
     constants: dict[str, Any] = {}
     for node in ast.walk(tree):
@@ -55,7 +57,7 @@ def assigned(tree):
     return constants
 
 
-def flag_entries(constants):
+def flag_entries(constants: dict[str, Any]) -> Iterator[Any]:
     """Yields the entries of the list in parse_flags(), and those of MORE_FLAGS in their place."""
     for entry in constants[FLAG].elts:
         if isinstance(entry, ast.Starred):
@@ -64,14 +66,14 @@ def flag_entries(constants):
             yield entry
 
 
-def flag_rows(folder):
+def flag_rows(folder: pathlib.Path) -> list[tuple[str, Any, str]]:
     """Returns [(flag, default, meaning)] of the list in parse_flags(), with the defaults above it.
 
     Raises ToolError where the list cannot be read.
     """
     constants = assigned(parsed(script(folder)))
 
-    def value(node):
+    def value(node: ast.expr) -> Any:
         return ast.literal_eval(constants[node.id] if isinstance(node, ast.Name) else node)
 
     rows = []

@@ -8,7 +8,7 @@ from lab.page_parts.mistakes import planted_mistakes
 from lab.page_parts.own_results import YOUR_MODEL
 
 
-def plugged():
+def plugged() -> list[str]:
     """Returns the cells of Your-Model/matrix.json: how each example took each problem file."""
     cells = read_json(YOUR_MODEL / "matrix.json")["cells"]
     return [cell for row in cells.values() for cell in row.values()]
@@ -26,7 +26,7 @@ NUMBERS = {  # words around a number on the front page: what the number is
 }
 
 
-def with_numbers(text):
+def with_numbers(text: str) -> str:
     """Returns the text of the front page with its numbers as they should be."""
     for words, number in NUMBERS.items():
         if re.search(words, text):

@@ -1,6 +1,7 @@
 """The links of the glossary; its words stand on the page."""
 
 import os
+import pathlib
 import re
 
 from lab import reading_order
@@ -9,7 +10,7 @@ from lab.examples import ROOT
 METHODS = {"ClusterSpec": r"\.cluster_spec\("}  # what makes one without its name
 
 
-def glossary(folder, _):
+def glossary(folder: pathlib.Path, _: str | None) -> str:
     """The terms of the classic API, each with a link to the first line of ours that uses it."""
     text = (folder / "GLOSSARY.md").read_text().partition("<!-- generated: glossary -->\n")[2]
     header, dashes, *rows = text.partition("\n<!-- end -->")[0].splitlines()
@@ -20,7 +21,7 @@ def glossary(folder, _):
     return "\n".join(lines)
 
 
-def usage(term, folder):
+def usage(term: str, folder: pathlib.Path) -> str:
     """Links from a folder to the first line of an example, or the first notebook, with a term."""
     from lab import notebooks  # here, because it takes a second, and only this page needs it
 

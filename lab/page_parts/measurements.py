@@ -1,6 +1,7 @@
 """What the measurements have found, each of several examples: their rows and their tables."""
 
 import os
+import pathlib
 import re
 import statistics
 
@@ -14,7 +15,7 @@ IN_COMPARE = {  # its tasks, as a page calls them
 }
 
 
-def compare(folder, _):
+def compare(folder: pathlib.Path, _: str | None) -> str:
     """This example's results of Measurements/Compare at its best setting."""
     results, own = read_json(COMPARE) if COMPARE.exists() else {}, shown(folder)
     tables = load(COMPARE.with_name("tables.py"))
@@ -42,7 +43,7 @@ def compare(folder, _):
 LATE = ("8 workers, exponential", "4 workers, one slow")  # where pushes are late
 
 
-def scaling(folder, _):
+def scaling(folder: pathlib.Path, _: str | None) -> str:
     """The losses of Measurements/Scaling for this example, where pushes are late."""
     path = ROOT / "Measurements" / "Scaling" / "results.json"
     lines = []
@@ -65,7 +66,7 @@ def scaling(folder, _):
     return "\n".join([f"[Scaling]({link}/), median (range) of {len(runs)} seeds:", *lines])
 
 
-def text(folder, name):
+def text(folder: pathlib.Path, name: str | None) -> str:
     """The table that a measurement has left as a file: in Markdown, or as it was printed."""
     path = folder / pages.argument(folder, "text", name)
     table = read(path)

@@ -3,7 +3,9 @@
 import ast
 import functools
 import os
+import pathlib
 import re
+from typing import Any
 
 from lab.docstrings import script
 from lab.examples import ROOT, ToolError, parsed, read, scripts, shown
@@ -11,13 +13,13 @@ from lab.examples import ROOT, ToolError, parsed, read, scripts, shown
 EQUATIONS = ROOT / "tests" / "equations"
 
 
-def counted(mistakes):
+def counted(mistakes: Any) -> dict[str, int]:
     """Returns {what fails: how many mistakes} of the node of such a dict of dicts."""
     pairs = zip(mistakes.keys, mistakes.values)
     return {ast.literal_eval(fails): len(named.keys) for fails, named in pairs}
 
 
-def planted(path):
+def planted(path: pathlib.Path) -> dict[str, int]:
     """Returns {what fails: how many mistakes} of MISTAKES in a file of tests/equations/."""
     for node in parsed(path).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "MISTAKES":
@@ -25,7 +27,7 @@ def planted(path):
     raise ToolError(f"{shown(path)} has no MISTAKES: add those that its test must catch")
 
 
-def planted_mistakes():
+def planted_mistakes() -> int:
     """Returns how many mistakes the files in tests/equations/ have."""
     stems = [path.stem for path in scripts()]
     return sum(sum(planted(EQUATIONS / f"{stem}.py").values()) for stem in stems)
@@ -35,7 +37,7 @@ FEW = 6  # examples that a test names at most, if it is not one of all
 
 
 @functools.cache
-def examples_of_tests():
+def examples_of_tests() -> dict[pathlib.Path, set[pathlib.Path]]:
     """Returns {a test of equations or examples: the scripts that it names}, where these are few."""
     named = {
         script: re.compile(rf'["/]{script.parent.name}["/\]]|\b{script.stem}\b')
@@ -51,7 +53,7 @@ def examples_of_tests():
     return scripts_of_tests
 
 
-def tests(folder, _):
+def tests(folder: pathlib.Path, _: str | None) -> str:
     """The mistakes that tests plant in the script, and the tests that name few other examples."""
     own = script(folder)
     path = EQUATIONS / f"{own.stem}.py"

@@ -1,5 +1,6 @@
 """What lab/results.py has measured of the page's own example."""
 
+import pathlib
 import re
 
 from lab import idle, pages, provenance
@@ -16,7 +17,7 @@ REPORTED = {
 }
 
 
-def result(folder, launcher):
+def result(folder: pathlib.Path, launcher: str | None) -> str:
     """One line: the median and range of the runs that lab/results.py has made."""
     measured = provenance.measured_runs(folder, launcher)
     if not measured:
@@ -43,28 +44,37 @@ USUAL = re.compile(
 )
 
 
-def output(folder, launcher):
+def output(folder: pathlib.Path, launcher: str | None) -> str:
     """What the first of these runs has printed, but for what all runs print."""
     measured = provenance.measured_runs(folder, launcher)
+    if not measured:
+        return NOT_MEASURED
     lines: list[str] = []
-    for line in measured["output"] if measured else []:
+    for line in measured["output"]:
         line = "..." if USUAL.search(line) else line
         if lines[-1:] != ["..."] or line != "...":
             lines.append(line)
-    return "```\n{}\n```".format("\n".join(lines)) if measured else NOT_MEASURED
+    return block(lines)
 
 
-def excerpt(folder, launcher):
+def excerpt(folder: pathlib.Path, launcher: str | None) -> str:
     """The lines of that output which tell of updates, and the last."""
     measured = provenance.measured_runs(folder, launcher)
+    if not measured:
+        return NOT_MEASURED
     lines = [line for line in measured["output"] if ": update" in line or "] update" in line]
-    return "```\n{}\n```".format("\n".join([*lines[:2], "...", lines[-1], measured["output"][-1]]))
+    return block([*lines[:2], "...", lines[-1], measured["output"][-1]])
+
+
+def block(lines: list[str]) -> str:
+    """Returns lines as a block of code."""
+    return "\n".join(["```", *lines, "```"])
 
 
 YOUR_MODEL = ROOT / "Your-Model"
 
 
-def written(_, __):
+def written(_: pathlib.Path, __: str | None) -> str:
     """What the GPT of Your-Model has written, and the run that trained it."""
     path = YOUR_MODEL / "results.json"
     if not path.exists():

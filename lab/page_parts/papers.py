@@ -2,6 +2,7 @@
 
 import functools
 import os
+import pathlib
 import re
 
 from lab import pages
@@ -12,9 +13,9 @@ PAPERS = ROOT / "docs" / "papers.txt"
 
 
 @functools.cache
-def all_papers():
+def all_papers() -> dict[str, tuple[str, ...]]:
     """Returns {key: (authors, year, title, link)} of docs/papers.txt. Raises ToolError."""
-    papers_by_key = {}
+    papers_by_key: dict[str, tuple[str, ...]] = {}
     for number, line in enumerate(read(PAPERS).splitlines(), 1):
         if line.strip() and not line.startswith("#"):
             fields = tuple(field.strip() for field in line.split("|"))
@@ -27,12 +28,12 @@ def all_papers():
     return papers_by_key
 
 
-def keys_of(page):
+def keys_of(page: str) -> list[str]:
     """Returns the keys of the papers that a page's text names, in its order."""
     return sum((keys.split(",") for keys in re.findall(r"generated: papers (\S+)", page)), [])
 
 
-def papers(folder, keys):
+def papers(folder: pathlib.Path, keys: str | None) -> str:
     """The papers of a page as links: first author and year, or the title of another text."""
     parts = []
     for key in pages.argument(folder, "papers", keys).split(","):
@@ -45,11 +46,11 @@ def papers(folder, keys):
     return f"**Papers** ([titles]({titles})): {', '.join(parts)}"
 
 
-def first_author(authors):
+def first_author(authors: str) -> str:
     return authors.split(",")[0].removesuffix(" et al.")
 
 
-def paper(path):
+def paper(path: pathlib.Path) -> str:
     """Returns the first author and the year of a script's paper, with its link.
 
     Of several papers of that author and year it is the one that the script's page names.
