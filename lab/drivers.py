@@ -163,7 +163,8 @@ def by_turns(
             continue
         for _ in range(tries):
             others = idle.Others()
-            result, share = measure(case, repeat), others.share()
+            result = measure(case, repeat)
+            share = others.share()
             if share < idle.MOST:
                 break
         results[name].append(result)
@@ -197,8 +198,10 @@ def sitting(
     flags: those of Parser.full() and redraw(). examples: that of each case. Returns what report()
     takes; `words` say what was measured.
     """
-    kept, repeats = directory / "measured.json", flags.repeats if flags.full else 1
-    digests, tries = digests_of(examples), 1 if flags.anyway else 3
+    kept = directory / "measured.json"
+    repeats = flags.repeats if flags.full else 1
+    tries = 1 if flags.anyway else 3
+    digests = digests_of(examples)
     of_cases = {case[0]: digests[example] for case, example in zip(cases, examples, strict=True)}
     results = by_turns(console, cases, repeats, measure, kept, tries, of_cases)
     leave_digests(digests, directory)
@@ -215,8 +218,8 @@ def spread(values: Iterable[float | None], form: str) -> str:
     known = [value for value in values if value is not None]
     if not known:
         return ""
-    middle = statistics.median(known)
-    return f"{form} ({form}-{form})".format(middle, min(known), max(known))
+    median = form.format(statistics.median(known))
+    return f"{median} ({form.format(min(known))}-{form.format(max(known))})"
 
 
 def middle(runs: Iterable[dict[str, Any]], key: str) -> float | None:
@@ -240,7 +243,8 @@ def report(
     table_of(results) is their table; draw(results, path, source) draws them, which are in `source`.
     width: the columns of a table where there is no terminal.
     """
-    console, folder = table_console(width), pathlib.Path(script).resolve().parent
+    console = table_console(width)
+    folder = pathlib.Path(script).resolve().parent
     name = folder.name.lower()
     if source := flags.redraw:
         results = json.loads(source.read_text())
@@ -339,8 +343,9 @@ def run(
     env = {**env, "OUTPUT_DIR": str(directory), **more}
     if command[0] == "bash":  # a run.sh refuses what means nothing to it
         text = pathlib.Path(str(command[1])).read_text()
-        for name in [name for name in ("WORKERS", "PS") if f"${{{name}:-}}" in text]:
-            env.pop(name, None)
+        for name in ("WORKERS", "PS"):
+            if f"${{{name}:-}}" in text:
+                env.pop(name, None)
     done = subprocess.run(
         [str(word) for word in command],
         env=env,
@@ -411,5 +416,6 @@ def leave(console: Console, directory: pathlib.Path, what: str) -> None:
 
 def setting(*versions: str) -> str:
     """Returns when and where this was measured, as the last words of a table."""
-    today, python = str(datetime.date.today()), f"Python {platform.python_version()}"
+    today = str(datetime.date.today())
+    python = f"Python {platform.python_version()}"
     return ", ".join([today, *versions, python, f"{os.cpu_count()} cores ({platform.machine()})"])

@@ -271,7 +271,8 @@ def digest_of_text(text: str) -> str:
     for node in tree.body:
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             plumbing.update(line_numbers(node))
-    region, below = None, lines_above(text)
+    below = lines_above(text)
+    region = None
     for number, line in enumerate(text.splitlines(), 1):
         if mark := re.match(r"# (end)?region: (\w+)", line):
             region = None if mark[1] else mark[2]

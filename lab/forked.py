@@ -89,7 +89,9 @@ def train(
     names = [address for address, _ in hosts[: len(own)]] if hosts else None
     addresses = cluster.addresses(jobs, ports, names)
     environments = cluster.on_machine(own, addresses, directory, cluster.cores(), [])
-    tasks, samples, deadline = {}, [], time.monotonic() + RUN_SECONDS
+    deadline = time.monotonic() + RUN_SECONDS
+    tasks = {}
+    samples = []
     try:
         for number, ((job, index), env) in enumerate(environments.items()):
             output = directory / f"{job}-{index}.txt"

@@ -19,7 +19,8 @@ def busy_seconds() -> float:
 
 def own_seconds() -> float:
     """Returns the processor time of this process and all that it has started, ended or not."""
-    this, spent = psutil.Process(), 0.0
+    this = psutil.Process()
+    spent = 0.0
     for process in [this, *this.children(recursive=True)]:
         try:
             times = process.cpu_times()

@@ -285,7 +285,9 @@ def with_solutions(
         cells.append(nbformat.from_dict(cell))
         if cell.source.startswith(ANSWER):
             asked = number_of(cell)
-        for folded in DETAILS.findall(cell.source) if cell.cell_type == "markdown" else []:
+        if cell.cell_type != "markdown":
+            continue
+        for folded in DETAILS.findall(cell.source):
             check = f"assert check_{asked}(answer_{asked})"
             more = [f"{code}\n\n{check}" for exercise, code in right if exercise == asked]
             more += [f"{code}\n\n{check} is False" for exercise, code in wrong if exercise == asked]
@@ -348,17 +350,15 @@ def differences(notebook: NotebookNode, fresh: NotebookNode) -> Iterator[str]:
 
 def form(cells: list[NotebookNode]) -> Iterator[str]:
     """Goals, prerequisites, minutes; a figure before the code; the cell that cleans up; links."""
-    first, code = cells[0].source, [i for i, cell in enumerate(cells) if cell.cell_type == "code"]
+    first = cells[0].source
+    code = [i for i, cell in enumerate(cells) if cell.cell_type == "code"]
     if "After this notebook you can" not in first or not 3 <= first.count("\n- ") <= 6:
         yield "the first cell lacks `After this notebook you can`, and 3 to 6 points below it"
     if "**Before it:**" not in first or not re.search(r"\*\*Time:\*\* \d+ minutes", first):
         yield "the first cell lacks `**Before it:**`, or `**Time:** ... minutes`"
     if not any(PICTURE.search(cell.source) for cell in cells[: code[0]]):
         yield "there is no figure before the first cell of code"
-    for number, cell in enumerate(cells, 1):
-        for alt, target in PICTURE.findall(cell.source) if cell.cell_type == "markdown" else []:
-            if len(alt) < 30:
-                yield f"cell {number}: {target} has no description, or a short one"
+    yield from undescribed_pictures(cells)
     for i in code:
         if cells[i].source.startswith(CLEAN_UP) != (i == code[-1]):
             yield f"cell {i + 1}: the last cell of code cleans up, and no other"
@@ -369,6 +369,15 @@ def form(cells: list[NotebookNode]) -> Iterator[str]:
     last = cells[-1].source
     if "## Read more" not in last or "](https://" not in last:
         yield "the last cell lacks `## Read more` with a link to a paper or a manual"
+
+
+def undescribed_pictures(cells: list[NotebookNode]) -> Iterator[str]:
+    """Which pictures have no description that tells what they show."""
+    for number, cell in enumerate(cells, 1):
+        if cell.cell_type == "markdown":
+            for alt, target in PICTURE.findall(cell.source):
+                if len(alt) < 30:
+                    yield f"cell {number}: {target} has no description, or a short one"
 
 
 def minutes(cells: list[NotebookNode]) -> float:
@@ -505,9 +514,10 @@ def outputs(cells: list[NotebookNode]) -> Iterator[str]:
     for number, cell in enumerate(cells, 1):
         if has_tag(cell, PREDICTED) and cell.outputs:
             yield f"cell {number} is predicted, and shows its output"
-        for what, pattern in UNWANTED.items() if cell.cell_type == "markdown" else []:
-            if match := pattern.search(shown(cell)):
-                yield f"cell {number} shows {what}: {match[0].strip()}"
+        if cell.cell_type == "markdown":
+            for what, pattern in UNWANTED.items():
+                if match := pattern.search(shown(cell)):
+                    yield f"cell {number} shows {what}: {match[0].strip()}"
         for output in cell.get("outputs", []):
             yield from (f"cell {number} {what}" for what in wrong_with(output))
 

@@ -35,8 +35,10 @@ def of(launcher: pathlib.Path) -> dict[str, str]:
 
 def check(measured: dict[str, Any], launcher: pathlib.Path) -> None:
     """Raises ToolError unless these results are of the script that a run.sh starts today."""
-    name, path = shown(launcher.parent), results_of(launcher)
-    own, again = of(launcher), f"run python lab/results.py {words_of(launcher)}"
+    name = shown(launcher.parent)
+    path = results_of(launcher)
+    own = of(launcher)
+    again = f"run python lab/results.py {words_of(launcher)}"
     example = measured.get("example", "an unknown example")
     if example != own["example"]:
         raise ToolError(f"{example}'s {path.name} is shown on {name}'s page: {again}")

@@ -71,7 +71,8 @@ def updated(path: pathlib.Path) -> str:
 
     Raises ToolError with a sentence for each part that cannot be made.
     """
-    text, faults = read(path), []
+    text = read(path)
+    faults = []
     if path == ROOT / "README.md":
         text = front_page.with_numbers(text)
     if len(PART.findall(text)) != len(re.findall("(?m)^<!-- generated", text)):

@@ -82,10 +82,12 @@ def sample(output: str, directory: pathlib.Path, name: str) -> list[str]:
 
 def measure(launcher: pathlib.Path, repeats: int, anyway: bool) -> dict[str, Any]:
     """Runs a run.sh with the seeds from 0; returns what results.json holds."""
-    name, more = launcher.parent.name, EXTRA_FLAGS.get(launcher.parent.name, [])
+    name = launcher.parent.name
+    more = EXTRA_FLAGS.get(name, [])
     page = examples.read(launcher.parent / "README.md")
     about = provenance.of(launcher)
-    runs, others = [], idle.wait(anyway)
+    others = idle.wait(anyway)
+    runs = []
     for seed in range(repeats):
         with tempfile.TemporaryDirectory() as folder:
             began = time.monotonic()
@@ -127,8 +129,10 @@ def keep_pictures(directory: pathlib.Path, launcher: pathlib.Path, page: str) ->
 
 def mark_unchanged(launcher: pathlib.Path) -> None:
     """Writes the digest of today's script into the results of an example, here and in Compare."""
-    name, path = shown(launcher.parent), provenance.results_of(launcher)
-    measured, own = examples.read_json(path), provenance.of(launcher)
+    name = shown(launcher.parent)
+    path = provenance.results_of(launcher)
+    measured = examples.read_json(path)
+    own = provenance.of(launcher)
     before = measured.get("digest")
     if measured.get("example") != own["example"]:
         provenance.check(measured, launcher)  # raises: these are no results of this example

@@ -60,12 +60,14 @@ def diff(folder: pathlib.Path, name: str | None) -> str:
     if has_sessions(own):
         neighbour = session_form(neighbour)
     other = ROOT / neighbour if neighbour.endswith(".py") else script(ROOT / neighbour)
-    whole, before = lines_of_algorithm(own), lines_of_algorithm(other)
+    whole = lines_of_algorithm(own)
+    before = lines_of_algorithm(other)
     lines = list(regions.unified(before, whole, other.name, own.name, n=0))[2:]
     changed = sum(line.startswith(("+", "-")) for line in lines)
     if changed >= LONG_DIFF or len(lines) > len(whole):
         return algorithm(folder, neighbour)
-    tool, there = (os.path.relpath(path, folder) for path in (ROOT / "lab/regions.py", other))
+    tool = os.path.relpath(ROOT / "lab" / "regions.py", folder)
+    there = os.path.relpath(other, folder)
     note = f"`python {tool} --diff {there} {own.name}` shows the rest.\n"
     summary = f"{functions_of_algorithm(own)}, compared with {other.name}: {changed} lines"
     return unfolded(summary, "diff", lines, note)

@@ -10,7 +10,8 @@ from lab.page_parts.papers import paper
 
 def examples(_: pathlib.Path, __: str | None) -> str:
     """The examples in reading order: one table, and a line of links for each folded group."""
-    rows, folded = [], []
+    rows = []
+    folded = []
     for group, names in reading_order.groups().items():
         paths = [script(ROOT / name) for name in names]
         links = [f"[{path.parent.name}]({name}/)" for path, name in zip(paths, names)]
@@ -24,7 +25,8 @@ def examples(_: pathlib.Path, __: str | None) -> str:
 
 def further(folder: pathlib.Path, _: str | None) -> str:
     """What each example in a folder of examples changes, in reading order, below its kind."""
-    lines, kind = [], None
+    lines = []
+    kind = None
     for path in [script(ROOT / name) for name in reading_order.names()]:
         if path.parent.parent != folder:
             continue
@@ -41,10 +43,17 @@ def further(folder: pathlib.Path, _: str | None) -> str:
 
 def links(folder: pathlib.Path, _: str | None) -> str:
     """Links to the previous and the next example in reading order."""
-    name, names = folder.relative_to(ROOT), reading_order.names()
+    names = reading_order.names()
+    name = folder.relative_to(ROOT)
     if name.as_posix() not in names:
         raise ToolError(f"add {name.as_posix()} to docs/reading-order.txt, at its place")
-    at, up = names.index(name.as_posix()), "../" * len(name.parts)
-    parts = [f"Previous: [{other}]({up}{other}/)" for other in names[:at][-1:]]
-    parts += [f"next: [{other}]({up}{other}/)" for other in names[at + 1 :][:1]]
+    at = names.index(name.as_posix())
+    up = "../" * len(name.parts)
+    parts = []
+    if at > 0:
+        previous = names[at - 1]
+        parts.append(f"Previous: [{previous}]({up}{previous}/)")
+    if at + 1 < len(names):
+        following = names[at + 1]
+        parts.append(f"next: [{following}]({up}{following}/)")
     return ", ".join(parts)

@@ -20,12 +20,14 @@ def flags(folder: pathlib.Path, _: str | None) -> str:
 
     Where more than one of HogWild's is missing all are shown. Each has its own `--steps`.
     """
-    shared, rows = flag_rows(ROOT / SHARED_FLAGS), flag_rows(folder)
+    shared = flag_rows(ROOT / SHARED_FLAGS)
+    rows = flag_rows(folder)
     link = os.path.relpath(ROOT / "docs" / "runs.md", folder) + "#flags"
     missing = [f" but {name}" for name, *_ in shared if name not in {row[0] for row in rows}]
     common = f"[Common flags]({link}){''.join(missing)}"
     if len(missing) > 1:
-        own, common = rows, "Flags"
+        own = rows
+        common = "Flags"
     else:
         own = [row for row in rows if row not in shared and row[0] != STEPS]
     lines = [f"- {name} ({default}): {meaning}" for name, default, meaning in own]

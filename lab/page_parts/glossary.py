@@ -16,7 +16,8 @@ def glossary(folder: pathlib.Path, _: str | None) -> str:
     header, dashes, *rows = text.partition("\n<!-- end -->")[0].splitlines()
     lines = [header, dashes]
     for row in rows:  # a term, its words, and the link, which is written anew
-        term, words = row.split("`")[1], row[:-2].rpartition(" |")[0]
+        term = row.split("`")[1]
+        words = row[:-2].rpartition(" |")[0]
         lines.append(f"{words} | {usage(term, folder)} |")
     return "\n".join(lines)
 

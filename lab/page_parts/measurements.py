@@ -17,9 +17,11 @@ IN_COMPARE = {  # its tasks, as a page calls them
 
 def compare(folder: pathlib.Path, _: str | None) -> str:
     """This example's results of Measurements/Compare at its best setting."""
-    results, own = read_json(COMPARE) if COMPARE.exists() else {}, shown(folder)
+    results = read_json(COMPARE) if COMPARE.exists() else {}
+    own = shown(folder)
     tables = load(COMPARE.with_name("tables.py"))
-    link, lines = f"[Compare]({os.path.relpath(COMPARE.parent, folder)}/)", []
+    link = f"[Compare]({os.path.relpath(COMPARE.parent, folder)}/)"
+    lines = []
     for task, words in IN_COMPARE.items():
         result = results.get(f"{task}: {own}")
         if not result:
@@ -30,7 +32,8 @@ def compare(folder: pathlib.Path, _: str | None) -> str:
             f"- {words}, {setting}: seconds to {tables.target(result)}: {seconds}; test loss "
             f"{loss}; {len(result['tries'])} runs of tuning"
         )
-        seeds, length = len(result["runs"]), result["seconds"]
+        seeds = len(result["runs"])
+        length = result["seconds"]
     if not lines:
         return f"{link} has not measured this example by its present rules yet."
     head = f"{link}, eight workers, median (range) of {seeds} runs of {length:g} s"
@@ -74,9 +77,8 @@ def text(folder: pathlib.Path, name: str | None) -> str:
     table = table.rstrip("\n") if in_markdown else f"```\n{table}```"
     if shown(path) in measured_before.TABLES:
         names = {name.split("/")[-1] for name in measured_before.DIGESTS}
-        *others, last = sorted(n for n in names if re.search(rf"(?<![\w-]){n}\b", table)) or [
-            "HogWild"
-        ]
+        in_table = sorted(n for n in names if re.search(rf"(?<![\w-]){n}\b", table))
+        *others, last = in_table or ["HogWild"]
         named = f"{', '.join(others)} and {last} were" if others else f"{last} was"
         table += f"\n\n{named} measured with the {measured_before.WORDS}."
     return table

@@ -22,7 +22,8 @@ def result(folder: pathlib.Path, launcher: str | None) -> str:
     measured = provenance.measured_runs(folder, launcher)
     if not measured:
         return NOT_MEASURED
-    runs, parts = measured["runs"], []
+    runs = measured["runs"]
+    parts = []
     for run in runs:
         run["rate"] = run["updates"] / run["training_seconds"]
     for name, (words, form, times) in REPORTED.items():
