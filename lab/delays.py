@@ -4,6 +4,8 @@ import functools
 import json
 import os
 import time
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +14,7 @@ BEFORE = "def loss(y, outputs):\n"
 ONE_A_CALL = ["--updates-per-call", "1"]  # as for a slow model
 
 
-def changes(delay, mean, n, seed):
+def changes(delay: str | float, mean: float, n: int, seed: int) -> list[tuple[str, str]]:
     """Returns the changes of a script for n workers: its outputs' gradient comes late."""
     late = f"delays.late(outputs, {delay!r}, {mean}, {n}, {seed})"
     return [
@@ -22,12 +24,12 @@ def changes(delay, mean, n, seed):
 
 
 @functools.cache
-def draws_of(delay, mean, k, n, seed):
+def draws_of(delay: str | float, mean: float, k: int, n: int, seed: int) -> Iterator[float]:
     """Returns draws() of a worker: the same iterator for all graphs of its process."""
     return draws(delay, mean, k, n, seed)
 
 
-def draws(delay, mean, k, n, seed):
+def draws(delay: str | float, mean: float, k: int, n: int, seed: int) -> Iterator[float]:
     """Yields the seconds of each gradient of worker k of n.
 
     delay: the name of a law of times, or a number: their coefficient of variation (the standard
@@ -49,7 +51,7 @@ def draws(delay, mean, k, n, seed):
             yield 5 * mean if k == n - 1 else mean
 
 
-def coordinated():
+def coordinated() -> bool:
     """Returns whether this is a coordinator, which makes the graph of all workers.
 
     No Python runs in that: it would wait in the chief, and for all of them. The chief of another
@@ -61,7 +63,7 @@ def coordinated():
     return is_chief and tf.distribute.has_strategy()
 
 
-def wait_for(delay, mean, n, seed):
+def wait_for(delay: str | float, mean: float, n: int, seed: int) -> Callable[[Any], Any]:
     """Returns a function of this worker: it waits for the seconds of its next gradient.
 
     It takes and returns an array.
@@ -69,21 +71,21 @@ def wait_for(delay, mean, n, seed):
     k = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
     seconds = draws_of(delay, mean, k, n, seed)
 
-    def wait(g):
+    def wait(g: Any) -> Any:
         time.sleep(next(seconds))
         return g
 
     return wait
 
 
-def pause(delay, mean, n, seed):
+def pause(delay: str | float, mean: float, n: int, seed: int) -> Any:
     """Makes an op that waits like a gradient, each time that it runs."""
     import tensorflow as tf
 
     return tf.numpy_function(wait_for(delay, mean, n, seed), [0.0], "float32")
 
 
-def late(outputs, delay, mean, n, seed):
+def late(outputs: Any, delay: str | float, mean: float, n: int, seed: int) -> Any:
     """Returns the outputs; on the way back their gradient waits. A test waits for nothing."""
     import tensorflow as tf
 
@@ -91,8 +93,8 @@ def late(outputs, delay, mean, n, seed):
     wait = None if in_graph else wait_for(delay, mean, n, seed)
 
     @tf.custom_gradient
-    def same(outputs):
-        def backward(g):
+    def same(outputs: Any) -> tuple[Any, Callable[[Any], Any]]:
+        def backward(g: Any) -> Any:
             if in_graph:
                 return late_in_graph(g, delay, mean)
             # stateful=False, or tf.function would take the time of the pull after the wait.
@@ -109,7 +111,7 @@ def late(outputs, delay, mean, n, seed):
 late.__dict__["autograph_info__"] = {}
 
 
-def late_in_graph(g, delay, mean):
+def late_in_graph(g: Any, delay: str | float, mean: float) -> Any:
     """Returns g as the worker waits that executes the graph: a data set sleeps before it has g."""
     import tensorflow as tf
 
@@ -126,11 +128,12 @@ def late_in_graph(g, delay, mean):
     return tf.raw_ops.DatasetToSingleElement(dataset=once, **kind)[0]
 
 
-def drawn_in_graph(delay, mean, number):
+def drawn_in_graph(delay: str | float, mean: float, number: Any) -> Any:
     """Returns the seconds of a gradient, drawn by a number."""
     import tensorflow as tf
 
-    variation = {"constant": 0.0, "exponential": 1.0}.get(delay, delay)
+    laws: dict[str | float, float] = {"constant": 0.0, "exponential": 1.0}
+    variation = laws.get(delay, delay)
     if not isinstance(variation, float):
         raise ValueError(f"a graph draws no times of the law {delay!r}")
     if not variation:

@@ -21,7 +21,7 @@ for module in pkgutil.iter_modules(drawings.__path__):
     importlib.import_module("lab.drawings." + module.name)  # adds its figures to DRAWN
 
 
-def main():
+def main() -> bool:
     if sys.argv[1:2] == ["--pushes"]:
         pushes = json.dumps(real_pushes.take(sys.argv[2]), indent=1)
         (FIGURES / "pushes.json").write_text(pushes + "\n")

@@ -14,6 +14,8 @@ import signal
 import statistics
 import subprocess
 import sys
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import psutil
 from rich import box
@@ -26,6 +28,13 @@ from tfrun.runs import run_directory
 from lab import idle
 from lab.examples import example_digest, main_script
 
+if TYPE_CHECKING:
+    # NumPy's threads must not be there when Fault-Tolerance enters namespaces.
+    from matplotlib.figure import Figure
+    from tfrun.runs.data import RunData
+
+Case = tuple[Any, ...]  # what a measurement measures: a name, and what else it needs
+
 ENVIRONMENT = dict(os.environ)  # what the examples get, whatever a measurement sets for itself
 OTHERS = "others"  # in a file of what was measured: what they used during each measurement
 DIGESTS = "digests"  # there, too: which script each case has measured
@@ -35,10 +44,10 @@ end_with_us = functools.partial(end_with_parent, signal.SIGTERM)
 FAMILIES = ["#1f77b4", "#d95f02", "#2a9d5c", "#8c564b"]  # a colour for cases of one kind
 
 
-def positive(kind):
+def positive(kind: Callable[[str], Any]) -> Callable[[str], Any]:
     """Returns a type of flag: a number of that kind above zero."""
 
-    def parse(text):
+    def parse(text: str) -> Any:
         if not 0 < kind(text) < float("inf"):
             raise argparse.ArgumentTypeError(f"must be above 0, is {text}")
         return kind(text)
@@ -50,16 +59,18 @@ def positive(kind):
 class Parser(argparse.ArgumentParser):
     """Parses the flags of a script, whose help begins with the script's docstring."""
 
-    def __init__(self, description):
+    def __init__(self, description: str | None) -> None:
         form = argparse.RawDescriptionHelpFormatter
         super().__init__(description=description, allow_abbrev=False, formatter_class=form)
 
-    def number(self, flag, default, words, kind=int, **more):
+    def number(
+        self, flag: str, default: Any, words: str, kind: Callable[[str], Any] = int, **more: Any
+    ) -> None:
         """Adds a flag that takes a number above zero; `words` are its help."""
         words += " (%(default)s)"
         self.add_argument(flag, type=positive(kind), default=default, help=words, **more)
 
-    def redraw(self, script):
+    def redraw(self, script: str | pathlib.Path) -> None:
         """Adds what report() takes: --redraw, a file of results to draw, and --anyway.
 
         A bare --redraw draws the committed results of this script.
@@ -75,12 +86,14 @@ class Parser(argparse.ArgumentParser):
             help="measure nothing: draw this file's picture again (results.json beside the script)",
         )
 
-    def full(self, words):
+    def full(self, words: str) -> None:
         """Adds what sitting() takes: --full, of which `words` are the help, and --repeats."""
         self.number("--repeats", 3, "runs of each case, where --full stands")
         self.add_argument("--full", action="store_true", help=words)
 
-    def only(self, cases, quick=()):
+    def only(
+        self, cases: Sequence[Case], quick: Collection[str] = ()
+    ) -> tuple[argparse.Namespace, list[Any]]:
         """Adds --only, and reads the flags.
 
         Returns (the flags, the cases whose names have the text of --only). quick: those that are
@@ -97,17 +110,17 @@ class Parser(argparse.ArgumentParser):
         return flags, chosen
 
 
-def digests_of(examples):
+def digests_of(examples: Iterable[str]) -> dict[str, str]:
     """Returns {example: the digest of its script as it is}."""
     return {name: example_digest(main_script(name)) for name in sorted(set(examples))}
 
 
-def leave_digests(digests, directory):
+def leave_digests(digests: Mapping[str, str], directory: pathlib.Path) -> None:
     """Writes results_digests.json: which script of each example was measured."""
     (directory / "results_digests.json").write_text(json.dumps(digests, indent=1) + "\n")
 
 
-def forget_outdated(known, digests):
+def forget_outdated(known: dict[str, Any], digests: Mapping[str, str]) -> None:
     """Removes from what was measured the cases of scripts that have changed since.
 
     digests: {case: the digest of its script as it is}, which are noted in `known`.
@@ -122,7 +135,15 @@ def forget_outdated(known, digests):
         noted[name] = digest
 
 
-def by_turns(console, cases, repeats, measure, kept=None, tries=1, digests=None):
+def by_turns(
+    console: Console,
+    cases: Sequence[Case],
+    repeats: int,
+    measure: Callable[[Any, int], Any],
+    kept: pathlib.Path | None = None,
+    tries: int = 1,
+    digests: Mapping[str, str] | None = None,
+) -> dict[str, list[Any]]:
     """Measures cases, tuples that begin with a name, so that a slow minute meets all of them.
 
     Returns {name: [measure(case, repeat) of each repeat]}. kept: a file with what an earlier
@@ -142,7 +163,8 @@ def by_turns(console, cases, repeats, measure, kept=None, tries=1, digests=None)
             continue
         for _ in range(tries):
             others = idle.Others()
-            result, share = measure(case, repeat), others.share()
+            result = measure(case, repeat)
+            share = others.share()
             if share < idle.MOST:
                 break
         results[name].append(result)
@@ -152,7 +174,7 @@ def by_turns(console, cases, repeats, measure, kept=None, tries=1, digests=None)
     return results
 
 
-def others_of(kept, begins=("",)):
+def others_of(kept: pathlib.Path, begins: Iterable[str] = ("",)) -> float:
     """Returns the largest share of a core that others used during a measurement in this file.
 
     begins: only cases whose names begin with one of these count.
@@ -162,41 +184,58 @@ def others_of(kept, begins=("",)):
     return max((share for name in names for share in shares[name]), default=0)
 
 
-def sitting(console, directory, flags, cases, measure, words, examples):
+def sitting(
+    console: Console,
+    directory: pathlib.Path,
+    flags: argparse.Namespace,
+    cases: Sequence[Case],
+    measure: Callable[[Any, int], Any],
+    words: str,
+    examples: Sequence[str],
+) -> tuple[dict[str, list[Any]], str, float]:
     """Measures cases by turns, or those that an earlier sitting has left.
 
     flags: those of Parser.full() and redraw(). examples: that of each case. Returns what report()
     takes; `words` say what was measured.
     """
-    kept, repeats = directory / "measured.json", flags.repeats if flags.full else 1
-    digests, tries = digests_of(examples), 1 if flags.anyway else 3
+    kept = directory / "measured.json"
+    repeats = flags.repeats if flags.full else 1
+    tries = 1 if flags.anyway else 3
+    digests = digests_of(examples)
     of_cases = {case[0]: digests[example] for case, example in zip(cases, examples, strict=True)}
     results = by_turns(console, cases, repeats, measure, kept, tries, of_cases)
     leave_digests(digests, directory)
     return results, f"{words}; median (range) of {repeats}; {setting()}", others_of(kept)
 
 
-def plain_table(*columns):
+def plain_table(*columns: Any) -> Table:
     """Returns a rich table without lines between its columns, for one with many rows."""
     return Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False)
 
 
-def spread(values, form):
+def spread(values: Iterable[float | None], form: str) -> str:
     """Returns the median of values and their range in words, of those that are not None."""
     known = [value for value in values if value is not None]
     if not known:
         return ""
-    middle = statistics.median(known)
-    return f"{form} ({form}-{form})".format(middle, min(known), max(known))
+    median = form.format(statistics.median(known))
+    return f"{median} ({form.format(min(known))}-{form.format(max(known))})"
 
 
-def middle(runs, key):
+def middle(runs: Iterable[dict[str, Any]], key: str) -> float | None:
     """Returns the median of what the runs have found, of those that have; None if none has."""
     values = [run[key] for run in runs if run[key] is not None]
     return statistics.median(values) if values else None
 
 
-def report(script, flags, width, measure, table_of, draw):
+def report(
+    script: str | pathlib.Path,
+    flags: argparse.Namespace,
+    width: int,
+    measure: Callable[[Console, pathlib.Path], Any],
+    table_of: Callable[[Any], Any],
+    draw: Callable[[Any, pathlib.Path, pathlib.Path], None],
+) -> None:
     """Measures, and leaves results.json, table.txt and a picture; or draws a file's picture again.
 
     measure(console, directory) returns the results, when and where they were measured, and perhaps
@@ -204,7 +243,8 @@ def report(script, flags, width, measure, table_of, draw):
     table_of(results) is their table; draw(results, path, source) draws them, which are in `source`.
     width: the columns of a table where there is no terminal.
     """
-    console, folder = table_console(width), pathlib.Path(script).resolve().parent
+    console = table_console(width)
+    folder = pathlib.Path(script).resolve().parent
     name = folder.name.lower()
     if source := flags.redraw:
         results = json.loads(source.read_text())
@@ -226,12 +266,12 @@ def report(script, flags, width, measure, table_of, draw):
     leave(console, directory, f"{name}.png")
 
 
-def write_results(path, results):
+def write_results(path: pathlib.Path, results: Any) -> None:
     """Writes results as JSON, in which each item of a list stands on a line: so does each run."""
     path.write_text(json_lines(results) + "\n")
 
 
-def json_lines(value, indent=""):
+def json_lines(value: Any, indent: str = "") -> str:
     """Returns a value as JSON. A list of numbers or texts stands on one line."""
     inner = indent + " "
     if isinstance(value, dict) and value:
@@ -246,7 +286,7 @@ def json_lines(value, indent=""):
     return f"{begin}\n{lines}\n{indent}{end}"
 
 
-def subplots(height, *shape, **more):
+def subplots(height: float, *shape: int, **more: Any) -> "tuple[Figure, Any]":
     """Returns a figure as wide as a page, and its axes."""
     import matplotlib  # its threads must not be there when Fault-Tolerance enters namespaces
     from matplotlib.figure import Figure
@@ -256,13 +296,21 @@ def subplots(height, *shape, **more):
     return figure, figure.subplots(*shape, **more)
 
 
-def save(figure, path, source):
+def save(figure: "Figure", path: pathlib.Path, source: pathlib.Path) -> None:
     """Saves a picture, with a digest of the results in the file `source` among its texts."""
     digest = hashlib.sha256(source.read_bytes()).hexdigest()[:16]
     figure.savefig(path, dpi=140, metadata={"Drawn from": digest})
 
 
-def bars(title, label, values, colours, form, path, source):
+def bars(
+    title: str,
+    label: str,
+    values: Mapping[str, Sequence[float]],
+    colours: Mapping[str, str],
+    form: Callable[[float], str],
+    path: pathlib.Path,
+    source: pathlib.Path,
+) -> None:
     """Draws a bar for each case, as long as the median of its runs: {name: runs}, {name: colour}.
 
     A dot is a run. form: what stands beside a bar, the text of a median.
@@ -282,16 +330,22 @@ def bars(title, label, values, colours, form, path, source):
     save(figure, path, source)
 
 
-def run(command, directory, env=ENVIRONMENT, **more):
+def run(
+    command: Sequence[object],
+    directory: str | pathlib.Path,
+    env: Mapping[str, str] = ENVIRONMENT,
+    **more: str,
+) -> str:
     """Runs an example to its end in `directory`, with `more` in its environment.
 
     Returns what it prints. When it fails this process ends with its last lines.
     """
     env = {**env, "OUTPUT_DIR": str(directory), **more}
     if command[0] == "bash":  # a run.sh refuses what means nothing to it
-        text = pathlib.Path(command[1]).read_text()
-        for name in [name for name in ("WORKERS", "PS") if f"${{{name}:-}}" in text]:
-            env.pop(name, None)
+        text = pathlib.Path(str(command[1])).read_text()
+        for name in ("WORKERS", "PS"):
+            if f"${{{name}:-}}" in text:
+                env.pop(name, None)
     done = subprocess.run(
         [str(word) for word in command],
         env=env,
@@ -308,7 +362,7 @@ def run(command, directory, env=ENVIRONMENT, **more):
     return done.stdout
 
 
-def tasks(directory):
+def tasks(directory: str | pathlib.Path) -> dict[tuple[str, int], psutil.Process]:
     """Returns {(job, index): its process} of all tasks that run with this OUTPUT_DIR."""
     running: dict[tuple[str, int], psutil.Process] = {}
     for process in psutil.process_iter():
@@ -321,7 +375,7 @@ def tasks(directory):
     return running
 
 
-def output_directory(name):
+def output_directory(name: str) -> pathlib.Path:
     """The folder for what this measurement leaves: OUTPUT_DIR, or one named after the time."""
     now = datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
     runs = pathlib.Path(os.environ.get("RUNS_DIR") or "runs")
@@ -330,7 +384,7 @@ def output_directory(name):
     return directory
 
 
-def read_run(directory):
+def read_run(directory: str | pathlib.Path) -> "RunData":
     """Returns the RunData of a run."""
     # Here, because NumPy's threads must not be there when Fault-Tolerance enters namespaces.
     from tfrun.runs.data import RunData
@@ -338,29 +392,30 @@ def read_run(directory):
     return RunData.read(directory)
 
 
-def pushes(directory, task=None):
+def pushes(directory: str | pathlib.Path, task: str | None = None) -> list[dict[str, Any]]:
     """Returns the pushes of a run, or of one of its tasks: dicts of numbers, in order of time."""
     return read_run(directory).rows("pushes", task)
 
 
-def tests(directory, task=None):
+def tests(directory: str | pathlib.Path, task: str | None = None) -> list[dict[str, Any]]:
     """Returns the tests of a run, or of one of its tasks, in the same form."""
     return read_run(directory).rows("tests", task)
 
 
-def table_console(width):
+def table_console(width: int) -> Console:
     """Returns a console: as wide as the terminal, `width` columns where there is none."""
     return Console(width=None if sys.stdout.isatty() else width, record=True)
 
 
-def leave(console, directory, what):
+def leave(console: Console, directory: pathlib.Path, what: str) -> None:
     """Writes all that the console has shown into table.txt, which the page shows; names `what`."""
     lines = [line.rstrip() for line in console.export_text().splitlines()]
     (directory / "table.txt").write_text("\n".join(lines) + "\n")
     console.print(f"{what} is in {directory}", soft_wrap=True)
 
 
-def setting(*versions):
+def setting(*versions: str) -> str:
     """Returns when and where this was measured, as the last words of a table."""
-    today, python = str(datetime.date.today()), f"Python {platform.python_version()}"
+    today = str(datetime.date.today())
+    python = f"Python {platform.python_version()}"
     return ", ".join([today, *versions, python, f"{os.cpu_count()} cores ({platform.machine()})"])

@@ -18,11 +18,13 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from typing import NoReturn
 
 PACKAGES = re.compile(r"^[a-zA-Z0-9][^\\#\n]*", re.MULTILINE)  # in a lock file, with their pins
 
 
-def missing(lock):
+def missing(lock: pathlib.Path) -> list[str]:
     """Returns the locked packages that the running Python lacks or has in another version."""
     try:
         from packaging.requirements import Requirement
@@ -41,24 +43,24 @@ def missing(lock):
     return absent
 
 
-def say(text, end="\n"):
+def say(text: str, end: str = "\n") -> None:
     """Progress, on standard error so that a run's output stays clean; in place on a terminal."""
     start = "\r\033[K" if sys.stderr.isatty() else ""
     print(start + text, end=end, file=sys.stderr, flush=True)
 
 
-def say_now(text):
+def say_now(text: str) -> None:
     """Says what goes on; on a terminal the next line takes its place."""
     say(text, "" if sys.stderr.isatty() else "\n")
 
 
-def fail(text):
+def fail(text: str) -> NoReturn:
     """Ends with one line."""
     say("set-up failed: " + text)
     sys.exit(1)
 
 
-def make(root):
+def make(root: pathlib.Path) -> None:
     """Makes root/.venv, unless it is complete; a second caller waits for the first."""
     venv, lock, began = root / ".venv", root / "requirements.lock", time.time()
     complete = venv / "complete"
@@ -67,7 +69,7 @@ def make(root):
     wanted = hashlib.sha256(lock.read_bytes()).hexdigest()
     mark = f"{wanted} {place.parent if place.name == '.venv' else place}\n"
 
-    def is_complete():
+    def is_complete() -> bool:
         up_to_date = complete.exists() and complete.read_text() == mark
         return up_to_date and (venv / "bin" / "python").exists()
 
@@ -89,7 +91,7 @@ def make(root):
 
 
 @contextlib.contextmanager
-def locked(root):
+def locked(root: pathlib.Path) -> Iterator[None]:
     """Waits until no other set-up of root/.venv goes on, and keeps others waiting meanwhile."""
     try:
         lock_file = open(root / ".venv.lock", "w")
@@ -109,7 +111,7 @@ def locked(root):
         yield
 
 
-def refuse_another_folder(venv, place):
+def refuse_another_folder(venv: pathlib.Path, place: pathlib.Path) -> None:
     """Ends where a link leads to a folder that holds something else than an environment of ours.
 
     place: where the link `venv` leads; the same as venv where it is no link.
@@ -122,10 +124,10 @@ def refuse_another_folder(venv, place):
         )
 
 
-def make_empty(place):
+def make_empty(place: pathlib.Path) -> None:
     """Makes a virtual environment without packages in this folder, in place of what is there."""
     shutil.rmtree(place, ignore_errors=True)
-    command = [sys.executable, "-m", "venv", place]
+    command = [sys.executable, "-m", "venv", str(place)]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace")
     if done.returncode:
         told = (done.stdout + done.stderr).strip()
@@ -135,24 +137,25 @@ def make_empty(place):
         fail(f"{sys.executable} cannot make a virtual environment in {place}; {why}")
 
 
-def is_empty(folder):
+def is_empty(folder: pathlib.Path) -> bool:
     """Whether a path is a folder without anything in it."""
     return folder.is_dir() and not any(folder.iterdir())
 
 
-def for_pip():
+def for_pip() -> dict[str, str]:
     """Returns the environment of pip without what would install the packages elsewhere."""
     elsewhere = ("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT")
     env = {name: value for name, value in os.environ.items() if name not in elsewhere}
     return {**env, "PIP_USER": "0"}  # also against a pip.conf
 
 
-def install(venv, lock):
+def install(venv: pathlib.Path, lock: pathlib.Path) -> None:
     """Installs the lock file's packages with pip, with a line of progress for each.
 
     Python then also imports what stands beside .venv, such as tfrun.
     """
-    pip = [venv / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "--no-input"]
+    python = str(venv / "bin" / "python")
+    pip = [python, "-m", "pip", "--disable-pip-version-check", "--no-input"]
     log = venv / "pip.log"
     process = subprocess.Popen(
         [*pip, "install", "--log", log, "--progress-bar", "off", "--require-hashes", "-r", lock],
@@ -180,10 +183,10 @@ def install(venv, lock):
         (packages / "project.pth").write_text("../../../..\n")
 
 
-def show_installing(process, venv, total):
+def show_installing(process: subprocess.Popen, venv: pathlib.Path, total: int) -> None:
     """Says once a second how many packages are installed, until pip ends."""
 
-    def installed():
+    def installed() -> int:
         return len([*venv.glob("lib/*/site-packages/*.dist-info")])
 
     before, told = installed(), None
@@ -195,7 +198,7 @@ def show_installing(process, venv, total):
         time.sleep(1)
 
 
-def pip_failed(last, log):
+def pip_failed(last: list[str], log: pathlib.Path) -> None:
     """Ends with one line that says why, from the last lines of pip's output."""
     text = "".join(last)
     # Every package that we ask for exists: pip finds no version only where it reaches no index.

@@ -6,6 +6,7 @@ import functools
 import hashlib
 import importlib.util
 import io
+import json
 import pathlib
 import re
 import subprocess
@@ -13,11 +14,14 @@ import sys
 import tempfile
 import time
 import tokenize
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from tfrun.runs import run_directory
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 SESSIONS = "From-TensorFlow-1"  # the folder of examples that are kept as TensorFlow 1 had them
+FURTHER = "Further-Algorithms/"  # how the name of an example begins that came after the articles
 PARENTS = ("", "Further-Algorithms", "Operations", SESSIONS)  # where folders of examples stand
 # {an example that TensorFlow 2 runs: where its form with sessions stands}. It goes with the last
 # other script that has sessions.
@@ -49,7 +53,7 @@ class ToolError(Exception):
     """What somebody did wrong, in a sentence that says what to do."""
 
 
-def exit_code(main):
+def exit_code(main: Callable[[], int | None]) -> int | None:
     """Runs the main function of a tool; returns its exit code. A ToolError ends it as a line."""
     try:
         return main()
@@ -58,13 +62,13 @@ def exit_code(main):
         return 1
 
 
-def shown(path):
+def shown(path: str | pathlib.Path) -> str:
     """Returns a path as it stands in a sentence: from the root of the project, if it is there."""
     path = pathlib.Path(path).resolve()
     return path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else str(path)
 
 
-def read(path):
+def read(path: str | pathlib.Path) -> str:
     """Returns the text of a file that somebody named. Raises ToolError if it cannot be read."""
     try:
         return pathlib.Path(path).read_text()
@@ -73,7 +77,16 @@ def read(path):
         raise ToolError(f"{shown(path)} cannot be read: {reason}; check the path") from None
 
 
-def parsed(path):
+def read_json(path: pathlib.Path) -> Any:
+    """Returns what a JSON file holds. Raises ToolError if it is missing or none."""
+    try:
+        return json.loads(read(path))
+    except json.JSONDecodeError as error:
+        again = "get it back from git, or measure again"
+        raise ToolError(f"{shown(path)}, line {error.lineno}, is not JSON: {again}") from None
+
+
+def parsed(path: pathlib.Path) -> ast.Module:
     """Returns the syntax tree of a script. Raises ToolError if it is no Python."""
     try:
         return ast.parse(read(path))
@@ -81,7 +94,7 @@ def parsed(path):
         raise ToolError(f"{shown(path)}, line {error.lineno}: correct this: {error.msg}") from None
 
 
-def git(*arguments, folder=ROOT, seconds=30):
+def git(*arguments: str, folder: pathlib.Path = ROOT, seconds: float = 30) -> str:
     """Returns what git prints, called in this folder. Raises ToolError where git fails."""
     command = ["git", *arguments]
     try:
@@ -94,19 +107,19 @@ def git(*arguments, folder=ROOT, seconds=30):
     return done.stdout.strip()
 
 
-def tracked(pattern, root=ROOT, which="--cached"):
+def tracked(pattern: str, root: pathlib.Path = ROOT, which: str = "--cached") -> list[pathlib.Path]:
     """The files that git knows of, by a pattern as of pathlib.Path.match: not what a run left."""
     listed = git("ls-files", "-z", "--exclude-standard", which, folder=root)
     paths = sorted(pathlib.PurePath(name) for name in listed.split("\0") if name)
     return [root / path for path in paths if path.match(pattern) and (root / path).exists()]
 
 
-def untracked(pattern):
+def untracked(pattern: str) -> list[pathlib.Path]:
     """The files that git neither knows of nor ignores."""
     return tracked(pattern, which="--others")
 
 
-def folders(root=ROOT):
+def folders(root: pathlib.Path = ROOT) -> list[pathlib.Path]:
     """The folders of the examples: those with a run.sh, and without notebooks."""
     return [
         run.parent
@@ -117,14 +130,14 @@ def folders(root=ROOT):
     ]
 
 
-def scripts(root=ROOT):
+def scripts(root: pathlib.Path = ROOT) -> list[pathlib.Path]:
     """The example scripts: every Python file beside a run.sh that says its kind, but drivers."""
     there = folders(root)
     beside = [path for path in tracked("*.py", root) if path.parent in there]
     return sorted(path for path in beside if run_directory.kind_of(path) not in ("", "driver"))
 
 
-def script_of(launcher):
+def script_of(launcher: pathlib.Path) -> pathlib.Path:
     """Returns the script that a run.sh starts."""
     command = re.split(r"(?m)^ *(?:exec|tfrun) ", read(launcher), maxsplit=1)
     script = re.search(r"(?:here/)?([\w./]+\.py)", command[-1]) if command[1:] else None
@@ -133,31 +146,31 @@ def script_of(launcher):
     return launcher.parent / script[1]
 
 
-def main_script(folder):
+def main_script(folder: str | pathlib.PurePath) -> pathlib.Path:
     """Returns the main script of an example, by the name of its folder, such as "HogWild"."""
     name = pathlib.PurePath(folder).name
     return ROOT / folder / (name.replace("-", "_").lower() + ".py")
 
 
-def has_sessions(script):
+def has_sessions(script: pathlib.Path) -> bool:
     """Returns whether a script is written for the sessions of TensorFlow 1."""
     return "import tensorflow.compat.v1 as tf" in script.read_text()
 
 
-def session_form(folder):
+def session_form(folder: str) -> str:
     """Returns the folder in which an example's form with sessions stands: this one, or another."""
     there = main_script(folder)
     return folder if there.exists() and has_sessions(there) else SESSION_FORM.get(folder, folder)
 
 
-def kind_of(script):
+def kind_of(script: pathlib.Path) -> str:
     """Returns what the docstring of a script says after `Kind:`."""
     kind = run_directory.kind_of(script)
     assert kind, f"{shown(script)} has no line `Kind:`"
     return kind
 
 
-def replaced(script, changes):
+def replaced(script: str | pathlib.Path, changes: Iterable[tuple[str, str]]) -> str:
     """Returns a script's text after [(what stands in it just once, what takes its place)].
 
     script: its path, or its text.
@@ -172,7 +185,9 @@ def replaced(script, changes):
 
 
 @contextlib.contextmanager
-def changed_copy(script, changes):
+def changed_copy(
+    script: pathlib.Path, changes: Iterable[tuple[str, str]]
+) -> Iterator[tuple[pathlib.Path, pathlib.Path]]:
     """Yields (a copy of a script with these changes, a folder for its run), and removes both."""
     with tempfile.TemporaryDirectory() as folder:
         copy = pathlib.Path(folder, script.name)
@@ -180,7 +195,7 @@ def changed_copy(script, changes):
         yield copy, pathlib.Path(folder, "run")
 
 
-def load(path, text=None):
+def load(path: pathlib.Path, text: str | None = None) -> Any:
     """Returns the module of a script, a fresh one at each call; `text` instead of its own.
 
     It imports what stands beside it, as where it is started.
@@ -198,23 +213,23 @@ def load(path, text=None):
     return module
 
 
-def lines_above(text):
+def lines_above(text: str) -> int | None:
     """Returns how many lines of a script stand above its divider; None where it has none."""
     starts = (line.startswith(DIVIDER) for line in text.splitlines())
     return next((number for number, starts_here in enumerate(starts) if starts_here), None)
 
 
-def line_numbers(node):
+def line_numbers(node: Any) -> range:
     """Returns the numbers of the lines of a node of a syntax tree."""
     return range(node.lineno, node.end_lineno + 1)
 
 
-def code_lines(path):
+def code_lines(path: pathlib.Path) -> dict[int, str]:
     """Returns {number of a line: its code} of a file, without comments, docstrings, empty lines."""
     return code_lines_of(read(path), parsed(path))
 
 
-def code_lines_of(text, tree):
+def code_lines_of(text: str, tree: ast.Module) -> dict[int, str]:
     """Returns {number of a line: its code} of a text, which has this syntax tree."""
     words: set[int] = set()
     for node in ast.walk(tree):
@@ -229,12 +244,12 @@ def code_lines_of(text, tree):
     return {n: line.rstrip() for n, line in enumerate(lines, 1) if n not in words and line.strip()}
 
 
-def digest_of_lines(lines):
+def digest_of_lines(lines: Iterable[str]) -> str:
     """Returns the first 16 hexadecimal digits of the SHA-256 of lines."""
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
-def example_digest(path):
+def example_digest(path: pathlib.Path) -> str:
     """Returns 16 hexadecimal digits that tell a script's experiment from any other.
 
     That is its code, without words, imports and the regions of PLUMBING. So the digest changes with
@@ -249,14 +264,15 @@ def example_digest(path):
 
 
 @functools.cache
-def digest_of_text(text):
+def digest_of_text(text: str) -> str:
     """Returns the example_digest() of a script's text; a page asks for it many times."""
     plumbing: set[int] = set()  # numbers of lines
     tree = ast.parse(text)
     for node in tree.body:
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             plumbing.update(line_numbers(node))
-    region, below = None, lines_above(text)
+    below = lines_above(text)
+    region = None
     for number, line in enumerate(text.splitlines(), 1):
         if mark := re.match(r"# (end)?region: (\w+)", line):
             region = None if mark[1] else mark[2]

@@ -7,10 +7,13 @@ import ctypes
 import functools
 import multiprocessing
 import os
+import pathlib
 import runpy
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from tfrun.launch import cluster
@@ -25,7 +28,7 @@ CLONE_NEWNET = 0x40000000
 
 
 @functools.cache
-def context():
+def context() -> multiprocessing.context.ForkServerContext:
     """Returns what forks the tasks: a process that has imported TensorFlow."""
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
     forkserver = multiprocessing.get_context("forkserver")
@@ -33,7 +36,13 @@ def context():
     return forkserver
 
 
-def task(script, flags, env, output, namespace):
+def task(
+    script: pathlib.Path,
+    flags: Iterable[object],
+    env: Mapping[str, str],
+    output: pathlib.Path,
+    namespace: str | None,
+) -> None:
     """In a forked process: is `python script flags` with `env`, its output in a file.
 
     namespace: the file of a network namespace to enter first, or None.
@@ -43,7 +52,7 @@ def task(script, flags, env, output, namespace):
     measurement = multiprocessing.parent_process()
     assert measurement is not None
 
-    def end_too():
+    def end_too() -> None:
         measurement.join()
         os._exit(1)
 
@@ -61,7 +70,14 @@ def task(script, flags, env, output, namespace):
         runpy.run_path(str(script), run_name="__main__")
 
 
-def train(script, jobs, flags, directory, sample=idle.own_seconds, hosts=None):
+def train(
+    script: pathlib.Path,
+    jobs: Mapping[str, int],
+    flags: Iterable[object],
+    directory: pathlib.Path,
+    sample: Callable[[], Any] = idle.own_seconds,
+    hosts: Sequence[tuple[str, str | None]] | None = None,
+) -> tuple[bool, list[tuple[float, Any]]]:
     """Trains to the end, in `directory`; returns (whether it did not diverge, the samples).
 
     sample: called every SAMPLE_SECONDS. The samples are [(seconds since 1970, what it returned)].
@@ -73,7 +89,9 @@ def train(script, jobs, flags, directory, sample=idle.own_seconds, hosts=None):
     names = [address for address, _ in hosts[: len(own)]] if hosts else None
     addresses = cluster.addresses(jobs, ports, names)
     environments = cluster.on_machine(own, addresses, directory, cluster.cores(), [])
-    tasks, samples, deadline = {}, [], time.monotonic() + RUN_SECONDS
+    deadline = time.monotonic() + RUN_SECONDS
+    tasks = {}
+    samples = []
     try:
         for number, ((job, index), env) in enumerate(environments.items()):
             output = directory / f"{job}-{index}.txt"
@@ -100,18 +118,18 @@ def train(script, jobs, flags, directory, sample=idle.own_seconds, hosts=None):
         for each in tasks.values():
             each.kill()
             each.join()
-        for each in held:
-            each.close()
+        for port in held:
+            port.close()
 
 
-def per_second(samples, began, ended):
+def per_second(samples: Iterable[tuple[float, float]], began: float, ended: float) -> float:
     """Returns how much what was looked at, a number that grows, grew a second in that time."""
     times, values = zip(*samples)
     first, last = np.interp([began, ended], times, values)
     return float((last - first) / (ended - began))
 
 
-def started(pushes):
+def started(pushes: Iterable[dict[str, Any]]) -> float:
     """Returns when all had begun: each worker waits, after its first push, for that of the last."""
     first: dict[str, float] = {}
     for push in pushes:
@@ -119,7 +137,7 @@ def started(pushes):
     return max(first.values())
 
 
-def window(pushes):
+def window(pushes: Sequence[dict[str, Any]]) -> tuple[float, float, float]:
     """Returns (when it began, when it ended, updates a second) of all that took part.
 
     It begins when all had begun, and behind the first tenth of the pushes.

@@ -9,7 +9,7 @@ MOST = 0.1  # of a core: what all other processes together may use
 WATCH_SECONDS, PATIENCE_SECONDS = 5, 600
 
 
-def busy_seconds():
+def busy_seconds() -> float:
     """Returns the processor time of all processes since the start of the machine."""
     times = psutil.cpu_times()._asdict()
     # A guest's time is in its user's, too; steal is what other machines on this host took.
@@ -17,9 +17,10 @@ def busy_seconds():
     return sum(times.get(name, 0) for name in names)
 
 
-def own_seconds():
+def own_seconds() -> float:
     """Returns the processor time of this process and all that it has started, ended or not."""
-    this, spent = psutil.Process(), 0.0
+    this = psutil.Process()
+    spent = 0.0
     for process in [this, *this.children(recursive=True)]:
         try:
             times = process.cpu_times()
@@ -32,16 +33,16 @@ def own_seconds():
 class Others:
     """Measures what all other processes use, from now on."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.began, self.before = time.monotonic(), busy_seconds() - own_seconds()
 
-    def share(self):
+    def share(self) -> float:
         """Returns their processor time per second since then, in cores."""
         spent = busy_seconds() - own_seconds() - self.before
         return max(0, spent / (time.monotonic() - self.began))
 
 
-def wait(anyway=False):
+def wait(anyway: bool = False) -> Others:
     """Returns Others once these were quiet for WATCH_SECONDS; at once where `anyway` is true.
 
     Raises TimeoutError if they are not within PATIENCE_SECONDS.
@@ -63,7 +64,7 @@ def wait(anyway=False):
     return Others()
 
 
-def words(share):
+def words(share: float) -> str:
     """Returns what stands beside rates about the other processes, of which Others.share() tells."""
     busy = "busy: " if share >= MOST else ""
     return f"{busy}others used {share:.0%} of a core"

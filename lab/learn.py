@@ -5,40 +5,40 @@ which worker's gradient, taken at which version of w, moves w when; here it is c
 """
 
 import numpy as np
-from tfrun.simulate import laws
+from tfrun.simulate import laws, schemes
 from tfrun.simulate.laws import number
 
 BATCH = 32  # examples of a mini-batch
 POINTS = 40  # of a curve, about
 
 
-def softmax(z):
+def softmax(z: np.ndarray) -> np.ndarray:
     """Returns the probabilities of some logits [..., classes]."""
     z = np.exp(z - z.max(axis=-1, keepdims=True))
     return z / z.sum(axis=-1, keepdims=True)
 
 
-def gradient(w, x, y):
+def gradient(w: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Returns that of the mean loss. w: [d, classes], or [n, d, classes] with x [n, b, d]."""
     p = softmax(x @ w)
     np.put_along_axis(p, y[..., None], np.take_along_axis(p, y[..., None], -1) - 1, -1)
     return np.swapaxes(x, -1, -2) @ p / np.float32(x.shape[-2])
 
 
-def loss(w, x, y):
+def loss(w: np.ndarray, x: np.ndarray, y: np.ndarray) -> float:
     """Returns the mean cross-entropy; with w all 0 it is the logarithm of the classes."""
     z = x @ w
     top = z.max(axis=1)
     return float(np.mean(np.log(np.exp(z - top[:, None]).sum(1)) + top - z[np.arange(len(y)), y]))
 
 
-def rows_of(n, updates, examples, seed=0):
+def rows_of(n: int, updates: int, examples: int, seed: int = 0) -> np.ndarray:
     """Returns the rows of each mini-batch, [n, updates, BATCH]: a worker's whatever n is."""
     streams = [laws.stream(seed, k, purpose=3) for k in range(n)]
     return np.stack([stream.integers(examples, size=(updates, BATCH)) for stream in streams])
 
 
-def earlier_entries(worker, n):
+def earlier_entries(worker: np.ndarray, n: int) -> np.ndarray:
     """Returns, for each entry of a trace, how many entries of its worker come before it."""
     order, counts = np.argsort(worker, kind="stable"), np.bincount(worker, minlength=n)
     which = np.empty(len(worker), np.int64)
@@ -49,25 +49,38 @@ def earlier_entries(worker, n):
 class Curve:
     """Notes (seconds, training loss) about POINTS times in so many seconds."""
 
-    def __init__(self, x, y, seconds):
-        self.x, self.y, self.next, self.points = x, y, 0.0, []
+    def __init__(self, x: np.ndarray, y: np.ndarray, seconds: float) -> None:
+        self.x = x
+        self.y = y
+        self.next = 0.0
+        self.points: list[tuple[float, float]] = []
         self.gap = number("seconds", seconds) / POINTS
 
-    def note_if_due(self, now, w):
+    def note_if_due(self, now: float, w: np.ndarray) -> None:
         """Notes the loss of w at that time, if the last note is long enough ago."""
         if now >= self.next:
             self.points.append((float(now), loss(w, self.x, self.y)))
             self.next = now + self.gap
 
 
-def follow(trace, n, x, y, rows, lr, seconds, local=1):
+def follow(
+    trace: schemes.Trace,
+    n: int,
+    x: np.ndarray,
+    y: np.ndarray,
+    rows: np.ndarray,
+    lr: float,
+    seconds: float,
+    local: int = 1,
+) -> list[tuple[float, float]]:
     """Moves w by each gradient of a Trace: w <- w - lr * the mean of those of a step.
 
     rows: those of rows_of(), local mini-batches for each update. lr: the learning rate. With local
     steps a gradient is the sum of so many, each at the worker's own moved copy. Returns the points
     of the training loss, until so many seconds. Raises ValueError.
     """
-    lr, curve = np.float32(number("lr", lr)), Curve(x, y, seconds)
+    rate = np.float32(number("lr", lr))
+    curve = Curve(x, y, seconds)
     used = trace.step >= 0
     end = np.searchsorted(trace.push[used], seconds, "right")
     columns = trace.worker, trace.version, trace.step, trace.push
@@ -80,31 +93,40 @@ def follow(trace, n, x, y, rows, lr, seconds, local=1):
         w_k = W[version[i:j]]
         if local == 1 and (version[i:j] == version[i]).all():
             batch = rows[worker[i:j], which[i:j]].ravel()  # the mean of gradients: of the union
-            change = lr * gradient(W[version[i]], x[batch], y[batch])
+            change = rate * gradient(W[version[i]], x[batch], y[batch])
         else:
             for t in range(local):
                 batch = rows[worker[i:j], which[i:j] * local + t]
-                w_k = w_k - lr * gradient(w_k, x[batch], y[batch])
+                w_k = w_k - rate * gradient(w_k, x[batch], y[batch])
             change = (W[version[i:j]] - w_k).mean(0)
         W[update + 1] = W[update] - change
         curve.note_if_due(push[j - 1], W[update + 1])
     return curve.points
 
 
-def follow_pairs(pairs, n, x, y, rows, lr, seconds):
+def follow_pairs(
+    pairs: schemes.Pairs,
+    n: int,
+    x: np.ndarray,
+    y: np.ndarray,
+    rows: np.ndarray,
+    lr: float,
+    seconds: float,
+) -> tuple[list[tuple[float, float]], float]:
     """w_k, w_j <- their mean; w_k <- w_k - lr * g(what w_k was): the AD-PSGD of schemes.gossip().
 
     Returns (the points of the loss at the mean of all w, which is nobody's; the last loss at the w
     of worker 0 alone).
     """
-    lr, curve = np.float32(number("lr", lr)), Curve(x, y, seconds)
+    rate = np.float32(number("lr", lr))
+    curve = Curve(x, y, seconds)
     w = np.zeros((n, x.shape[1], y.max() + 1), np.float32)
     read, mean, which = w.copy(), w[0].copy(), earlier_entries(pairs.worker, n)
     curve.note_if_due(0.0, mean)
     for k, j, i, now in zip(pairs.worker, pairs.partner, which, pairs.push):
         if now > seconds:
             break
-        g = lr * gradient(read[k], x[rows[k, i]], y[rows[k, i]])
+        g = rate * gradient(read[k], x[rows[k, i]], y[rows[k, i]])
         w[k] = w[j] = (w[k] + w[j]) / 2
         w[k] -= g
         read[k] = w[k]

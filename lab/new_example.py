@@ -16,11 +16,13 @@ import pathlib
 import re
 import shutil
 import sys
+from collections.abc import Callable
 
-from lab import examples, reading_order, readmes, regions
+from lab import docstrings, examples, reading_order, readmes, regions
 from lab.examples import ROOT, ToolError, shown
+from lab.page_parts import papers
 
-TODO = "@@TODO@@"  # what the author has to write; readmes.NOT_MEASURED: what to measure
+TODO = "@@TODO@@"  # what the author has to write; own_results.NOT_MEASURED: what to measure
 EQUATIONS = ROOT / "tests" / "equations"
 DRAWINGS, FIGURES = ROOT / "lab" / "drawings", ROOT / "docs" / "figures"
 COSTS, CHANGES = ROOT / "docs" / "costs.md", ROOT / "CHANGELOG.md"
@@ -55,26 +57,26 @@ BY_TOOLS = {
 }
 
 
-def stem(name):
+def stem(name: str) -> str:
     """Returns the name of an example's script, without its ending."""
     return name.rpartition("/")[2].replace("-", "_").lower()
 
 
-def figure(name):
+def figure(name: str) -> str:
     """Returns the name of the file with an example's figure."""
     return name.rpartition("/")[2].lower() + ".svg"
 
 
-def paper(name):
+def paper(name: str) -> str:
     """Returns the key of an example's paper, until its author chooses one."""
     return f"{TODO}-{stem(name)}"
 
 
-def check_source(source):
+def check_source(source: str) -> None:
     """Raises ToolError unless one can copy this example."""
     if source not in reading_order.names() or ROOT / source not in examples.folders():
         raise ToolError(f"there is no example {source} to copy: docs/reading-order.txt names them")
-    script = readmes.script(ROOT / source)
+    script = docstrings.script(ROOT / source)
     if script not in examples.scripts():
         raise ToolError(f"{source} has no algorithm of its own: choose an example with a script")
     launcher = (ROOT / source / "run.sh").read_text()
@@ -82,7 +84,7 @@ def check_source(source):
         raise ToolError(f"run.sh of {source} also starts {', '.join(more)}: copy a simpler example")
 
 
-def check_name(name):
+def check_name(name: str) -> None:
     """Raises ToolError unless a new example can have this name."""
     parent, _, own = name.rpartition("/")
     if parent not in examples.PARENTS:
@@ -102,7 +104,7 @@ def check_name(name):
             raise ToolError(f"{shown(path)} exists already: remove it, or choose another name")
 
 
-def new_script(path, source, name):
+def new_script(path: pathlib.Path, source: str, name: str) -> str:
     """Returns the text of the source's script under the new name, with its docstring to write."""
     own = name.rpartition("/")[2]
     parts = []
@@ -114,7 +116,7 @@ def new_script(path, source, name):
     text = "\n".join(parts) + "\n"
     _, docstring, code = text.split('"""', 2)
     rule = docstring.partition("\n\n")[2].partition("\n\nKind:")[0]
-    kind = readmes.field(path, "Kind")
+    kind = docstrings.field(path, "Kind")
     return f'''"""{own}: {TODO} what it shows, in one line.
 
 {TODO} the update rule, in place of that of {source}:
@@ -129,18 +131,18 @@ Run:           bash run.sh
 """{code}'''
 
 
-def rename(own, source):
+def rename(own: str, source: str) -> Callable[[re.Match[str]], str]:
     """Returns a function for re.sub: a comment's prefix becomes `own` if it is the source's."""
     name = source.rpartition("/")[2].replace("-", "")
 
-    def replace(match):
+    def replace(match: re.Match[str]) -> str:
         is_source = name.startswith(match[2].replace("-", ""))
         return match[1] + (own if is_source else match[2])
 
     return replace
 
 
-def new_launcher(text, source, name):
+def new_launcher(text: str, source: str, name: str) -> str:
     """Returns the source's run.sh for the new script, at its place."""
     text = text.replace(f"{stem(source)}.py", f"{stem(name)}.py")
     text = text.replace(f"# {source.rpartition('/')[2]} ", f"# {name.rpartition('/')[2]} ")
@@ -148,7 +150,7 @@ def new_launcher(text, source, name):
     return re.sub(r"\$here/(\.\./)+activate\.sh", f"$here/{up}activate.sh", text)
 
 
-def from_template(template, source, name, **more):
+def from_template(template: str, source: str, name: str, **more: str) -> str:
     """Returns the text of a template for this example: {name}, {up} and the like filled in."""
     own = name.rpartition("/")[2]
     return (
@@ -167,10 +169,10 @@ def from_template(template, source, name, **more):
     )
 
 
-def new_equation(source, name):
+def new_equation(source: str, name: str) -> str:
     """Returns the text of the file in tests/equations/, by the kind of the source's script."""
-    script = readmes.script(ROOT / source)
-    kind = readmes.field(script, "Kind")
+    script = docstrings.script(ROOT / source)
+    kind = docstrings.field(script, "Kind")
     if kind in REFERENCES:
         base, method, task = REFERENCES[kind]
         return from_template("equation.txt", source, name, base=base, method=method, task=task)
@@ -181,7 +183,7 @@ def new_equation(source, name):
     return from_template("compared.txt", source, name, compared_by=line)
 
 
-def new_costs(text, name, order):
+def new_costs(text: str, name: str, order: list[str]) -> str:
     """Returns the table of costs with a row for this example, below that of the one before it.
 
     order: the folders that have rows, and this one's, in reading order.
@@ -195,12 +197,12 @@ def new_costs(text, name, order):
     return text[: rows[-1].end()] + f"| {' | '.join(cells)} |\n" + text[rows[-1].end() :]
 
 
-def new_papers(text, name):
+def new_papers(text: str, name: str) -> str:
     """Returns the list of papers with a line for the paper of this example."""
     return f"{text}{paper(name)} | {TODO} authors | {TODO} year | {TODO} title | https://{TODO}\n"
 
 
-def new_changes(text, name):
+def new_changes(text: str, name: str) -> str:
     """Returns the list of changes with a line for this example, below the coming version."""
     line = f"- **[{name.rpartition('/')[2]}]({name}/):** {TODO} what it does.\n"
     top, mark, newest = text.partition("\n## ")
@@ -210,14 +212,14 @@ def new_changes(text, name):
     return f"{top}\n## {TODO} the next version, not released\n{line}{mark}{newest}"
 
 
-def unfinished():
+def unfinished() -> list[pathlib.Path]:
     """Returns the files in which something is left to write, of all that git knows."""
-    paths = [*readmes.files(), *examples.scripts(), readmes.PAPERS]
+    paths = [*readmes.files(), *examples.scripts(), papers.PAPERS]
     paths += examples.tracked("tests/equations/*.py") + examples.tracked("lab/drawings/*.py")
     return [path for path in paths if TODO in path.read_text()]
 
 
-def what_remains(written, name):
+def what_remains(written: list[pathlib.Path], name: str) -> list[str]:
     """Returns lines with all files of an example: those that are written, and those of tools."""
     to_fill = [path for path in written if TODO in path.read_text()]
     lines = [f"written: {shown(path)}" for path in written if path not in to_fill]
@@ -228,11 +230,11 @@ def what_remains(written, name):
     return lines
 
 
-def create(source, name):
+def create(source: str, name: str) -> list[pathlib.Path]:
     """Writes all files of a new example; returns their paths. Raises ToolError, before it does."""
     check_source(source)
     check_name(name)
-    script, folder = readmes.script(ROOT / source), ROOT / name
+    script, folder = docstrings.script(ROOT / source), ROOT / name
     launcher = ROOT / source / "run.sh"
     order = reading_order.inserted(examples.read(reading_order.PATH), name, source)
     texts = {
@@ -242,7 +244,7 @@ def create(source, name):
         EQUATIONS / f"{stem(name)}.py": new_equation(source, name),
         DRAWINGS / f"{stem(name)}.py": from_template("drawing.txt", source, name),
         reading_order.PATH: order,
-        readmes.PAPERS: new_papers(examples.read(readmes.PAPERS), name),
+        papers.PAPERS: new_papers(examples.read(papers.PAPERS), name),
         CHANGES: new_changes(examples.read(CHANGES), name),
     }
     if name in (with_costs := reading_order.unfolded(order)):  # the others have no row
@@ -254,7 +256,7 @@ def create(source, name):
     return list(texts)
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

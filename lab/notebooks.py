@@ -23,11 +23,14 @@ import re
 import sys
 import time
 import uuid
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import nbclient
 import nbformat
 import psutil
 from jupyter_client.provisioning import LocalProvisioner
+from nbformat import NotebookNode
 
 from lab import drivers
 
@@ -85,7 +88,7 @@ class Failed(Exception):
     """A notebook did not run to its end; says where and why."""
 
 
-def order():
+def order() -> dict[str, int]:
     """{name: minutes it takes} in reading order, from the table in the README."""
     rows = re.findall(
         r"^\| \[(.+)\]\(\1\.ipynb\) \| (\d+) \|", (ROOT / "README.md").read_text(), re.M
@@ -93,14 +96,14 @@ def order():
     return {name: int(minutes) for name, minutes in rows}
 
 
-def sources():
+def sources() -> list[pathlib.Path]:
     """The sources of all notebooks, in reading order; those that it does not name come last."""
     names = sorted({path.stem for path in ROOT.glob("*.py")} - SHARED)
     ordered = [name for name in order() if name in names]
     return [ROOT / f"{name}.py" for name in dict.fromkeys([*ordered, *names])]
 
 
-def notebook_from(source):
+def notebook_from(source: pathlib.Path) -> NotebookNode:
     """The notebook of a source, without outputs; nothing in it but what follows from the source."""
     import jupytext
 
@@ -113,12 +116,12 @@ def notebook_from(source):
     return nbformat.v4.new_notebook(cells=cells, metadata=METADATA, nbformat_minor=5)
 
 
-def written(notebook):
+def written(notebook: NotebookNode) -> str:
     """The text of the file of a notebook."""
     return nbformat.writes(notebook, version=nbformat.NO_CONVERT) + "\n"
 
 
-def tidy(notebook):
+def tidy(notebook: NotebookNode) -> None:
     """Takes away what an execution leaves besides outputs and their order."""
     notebook.metadata = nbformat.from_dict(METADATA)
     for cell in notebook.cells:
@@ -127,7 +130,9 @@ def tidy(notebook):
             output.get("data", {}).pop("text/html", None)
 
 
-async def run_one(path, notebook, mark, at):
+async def run_one(
+    path: pathlib.Path, notebook: NotebookNode, mark: str, at: dict[pathlib.Path, int]
+) -> float:
     """Executes a notebook's cells in order, in a kernel that starts in its folder.
 
     Returns the seconds that it took, without those of the solutions.
@@ -136,11 +141,11 @@ async def run_one(path, notebook, mark, at):
     cell_began = began
     solutions = 0.0  # seconds
 
-    async def started(cell_index, **_):
+    async def started(cell_index: int, **_: Any) -> None:
         nonlocal cell_began
         at[path], cell_began = cell_index, time.monotonic()
 
-    async def executed(cell, cell_index, **_):
+    async def executed(cell: NotebookNode, cell_index: int, **_: Any) -> None:
         nonlocal solutions
         if cell.id.startswith("solution-"):
             solutions += time.monotonic() - cell_began
@@ -177,7 +182,7 @@ async def run_one(path, notebook, mark, at):
     return time.monotonic() - began - solutions
 
 
-async def nothing_left(mark, kernel, name, seconds=5):
+async def nothing_left(mark: str, kernel: int | None, name: str, seconds: float = 5) -> None:
     """Waits until nothing runs that a kernel has started; fails after some seconds."""
     deadline = time.monotonic() + seconds
     while left := [process for process in marked(mark) if process.pid != kernel]:
@@ -186,7 +191,7 @@ async def nothing_left(mark, kernel, name, seconds=5):
         await asyncio.sleep(0.2)
 
 
-def marked(mark):
+def marked(mark: str) -> list[psutil.Process]:
     """The running processes of a run, by what it has put into their environment."""
     processes = []
     for process in psutil.process_iter():
@@ -199,7 +204,12 @@ def marked(mark):
     return processes
 
 
-def execute(path, notebook, seconds=SECONDS, is_over=None):
+def execute(
+    path: pathlib.Path,
+    notebook: NotebookNode,
+    seconds: float = SECONDS,
+    is_over: Callable[[], bool] | None = None,
+) -> float:
     """Executes the notebook of a source in a kernel; returns the seconds that it took.
 
     The seconds are those without the solutions. is_over: a function without arguments, asked each
@@ -210,7 +220,7 @@ def execute(path, notebook, seconds=SECONDS, is_over=None):
     is_over = is_over or (lambda: time.monotonic() > began + seconds)
     at: dict[pathlib.Path, int] = {}  # the cell that is executed
 
-    async def bounded():
+    async def bounded() -> float:
         one = asyncio.ensure_future(run_one(path, notebook, f"{mark} {path.stem}", at))
         while not one.done() and not is_over():
             await asyncio.wait([one], timeout=1)
@@ -229,7 +239,7 @@ def execute(path, notebook, seconds=SECONDS, is_over=None):
     return took
 
 
-def write(source, executed):
+def write(source: pathlib.Path, executed: NotebookNode) -> None:
     """Writes an executed notebook, and the outputs of predicted cells into the folded answers."""
     asked = [cell for cell in executed.cells if has_tag(cell, PREDICTED)]
     cell_outputs = ["\n".join(map(texts, cell.outputs)).strip("\n") for cell in asked]
@@ -248,11 +258,11 @@ def write(source, executed):
     source.with_suffix(".ipynb").write_text(written(notebook))
 
 
-def has_tag(cell, tag):
+def has_tag(cell: NotebookNode, tag: str) -> bool:
     return tag in cell.metadata.get("tags", [])
 
 
-def end_all(mark):
+def end_all(mark: str) -> None:
     """Ends what a run has left, wherever it is in the tree of processes."""
     left = marked(mark)
     for process in psutil.wait_procs(left, timeout=3)[1]:
@@ -260,7 +270,11 @@ def end_all(mark):
     psutil.wait_procs(left, timeout=5)
 
 
-def with_solutions(notebook, wrong=(), right=()):
+def with_solutions(
+    notebook: NotebookNode,
+    wrong: Iterable[tuple[str, str]] = (),
+    right: Iterable[tuple[str, str]] = (),
+) -> NotebookNode:
     """A copy in which each solution is executed where a reader stands: after the answer's cell.
 
     wrong: [(an exercise's number, code)] of wrong answers, which its check must refuse; they are
@@ -271,7 +285,9 @@ def with_solutions(notebook, wrong=(), right=()):
         cells.append(nbformat.from_dict(cell))
         if cell.source.startswith(ANSWER):
             asked = number_of(cell)
-        for folded in DETAILS.findall(cell.source) if cell.cell_type == "markdown" else []:
+        if cell.cell_type != "markdown":
+            continue
+        for folded in DETAILS.findall(cell.source):
             check = f"assert check_{asked}(answer_{asked})"
             more = [f"{code}\n\n{check}" for exercise, code in right if exercise == asked]
             more += [f"{code}\n\n{check} is False" for exercise, code in wrong if exercise == asked]
@@ -281,14 +297,14 @@ def with_solutions(notebook, wrong=(), right=()):
     return nbformat.v4.new_notebook(cells=cells, metadata=METADATA)
 
 
-def number_of(cell):
+def number_of(cell: NotebookNode) -> str:
     """Which exercise the cell of an answer is for: "1", "2", ..., or "project"."""
     match = re.match(rf"{ANSWER}(?:exercise |the )(\w+)", cell.source)
     assert match, cell.source
     return match[1]
 
 
-def texts(output):
+def texts(output: NotebookNode) -> str:
     """What an output shows as text."""
     data = output.get("data", {})
     shown = [output.get("text", "")]
@@ -296,7 +312,7 @@ def texts(output):
     return "\n".join(filter(None, shown))
 
 
-def problems(source):
+def problems(source: pathlib.Path) -> list[str]:
     """What is wrong with a notebook and its source, a line each."""
     notebook_path = source.with_suffix(".ipynb")
     if not notebook_path.exists():
@@ -314,7 +330,7 @@ def problems(source):
     ]
 
 
-def differences(notebook, fresh):
+def differences(notebook: NotebookNode, fresh: NotebookNode) -> Iterator[str]:
     """Where a notebook is not that of its source, or was not run from top to bottom."""
     for number, (cell, expected) in enumerate(zip(notebook.cells, fresh.cells), 1):
         if (cell.cell_type, cell.source) != (expected.cell_type, expected.source):
@@ -332,19 +348,17 @@ def differences(notebook, fresh):
         yield f"it was not executed from top to bottom: {counts}"
 
 
-def form(cells):
+def form(cells: list[NotebookNode]) -> Iterator[str]:
     """Goals, prerequisites, minutes; a figure before the code; the cell that cleans up; links."""
-    first, code = cells[0].source, [i for i, cell in enumerate(cells) if cell.cell_type == "code"]
+    first = cells[0].source
+    code = [i for i, cell in enumerate(cells) if cell.cell_type == "code"]
     if "After this notebook you can" not in first or not 3 <= first.count("\n- ") <= 6:
         yield "the first cell lacks `After this notebook you can`, and 3 to 6 points below it"
     if "**Before it:**" not in first or not re.search(r"\*\*Time:\*\* \d+ minutes", first):
         yield "the first cell lacks `**Before it:**`, or `**Time:** ... minutes`"
     if not any(PICTURE.search(cell.source) for cell in cells[: code[0]]):
         yield "there is no figure before the first cell of code"
-    for number, cell in enumerate(cells, 1):
-        for alt, target in PICTURE.findall(cell.source) if cell.cell_type == "markdown" else []:
-            if len(alt) < 30:
-                yield f"cell {number}: {target} has no description, or a short one"
+    yield from undescribed_pictures(cells)
     for i in code:
         if cells[i].source.startswith(CLEAN_UP) != (i == code[-1]):
             yield f"cell {i + 1}: the last cell of code cleans up, and no other"
@@ -357,7 +371,16 @@ def form(cells):
         yield "the last cell lacks `## Read more` with a link to a paper or a manual"
 
 
-def minutes(cells):
+def undescribed_pictures(cells: list[NotebookNode]) -> Iterator[str]:
+    """Which pictures have no description that tells what they show."""
+    for number, cell in enumerate(cells, 1):
+        if cell.cell_type == "markdown":
+            for alt, target in PICTURE.findall(cell.source):
+                if len(alt) < 30:
+                    yield f"cell {number}: {target} has no description, or a short one"
+
+
+def minutes(cells: list[NotebookNode]) -> float:
     """How long a reader needs: for words, code, pictures, predictions and exercises.
 
     Without solutions, hints, links' targets, and without a project.
@@ -384,11 +407,11 @@ def minutes(cells):
     return reading + DRAWN * pictures + PREDICTION * predictions + exercises
 
 
-def counted(cells):
+def counted(cells: list[NotebookNode]) -> int:
     return 5 * round(minutes(cells) / 5)
 
 
-def recount():
+def recount() -> None:
     """Writes the minutes of all notebooks into their first cells, and into the README."""
     readme = ROOT / "README.md"
     page = readme.read_text()
@@ -408,18 +431,18 @@ def recount():
     print(f"all notebooks: {hours(sum(sums))}")
 
 
-def hours(total):
+def hours(total: int) -> str:
     return "%d h %d min" % divmod(total, 60)
 
 
-def time_of(cells):
+def time_of(cells: list[NotebookNode]) -> Iterator[str]:
     """The minutes that the first cell names are those that are counted."""
     match = re.search(r"\*\*Time:\*\* (\d+) minutes", cells[0].source)
     if not match or int(match[1]) != counted(cells):
         yield f"it takes {counted(cells)} minutes: python lab/notebooks.py --minutes"
 
 
-def predictions(cells):
+def predictions(cells: list[NotebookNode]) -> Iterator[str]:
     """One to three: a question, the cell to run, and behind it a folded answer with the output."""
     code = [i for i, cell in enumerate(cells) if cell.cell_type == "code"]
     predicted = [i for i in code if has_tag(cells[i], PREDICTED)]
@@ -438,13 +461,13 @@ def predictions(cells):
             yield f"cell {i + 1}: the next one does not begin with the answer and its output"
 
 
-def shown(cell):
+def shown(cell: NotebookNode) -> str:
     """The output that stands in a folded answer."""
     match = OUTPUT.search(cell.source)
     return match[1].strip("\n") if match else ""
 
 
-def exercises(cells):
+def exercises(cells: list[NotebookNode]) -> Iterator[str]:
     """Two or more: a grade, a hint, a check, a cell for the answer, a solution that is checked."""
     answers = [i for i, cell in enumerate(cells) if cell.source.startswith(ANSWER)]
     if len(answers) < 2 or not any("## Exercises" in c.source for c in cells):
@@ -470,7 +493,7 @@ def exercises(cells):
         yield "the solutions are not as many as the cells for answers"
 
 
-def wrong_with(output):
+def wrong_with(output: NotebookNode) -> Iterator[str]:
     """Yields what an output shows or has that it must not."""
     if output.output_type == "error" or output.get("name") == "stderr":
         yield f"shows {output.get('name', 'an error')}"
@@ -486,19 +509,20 @@ def wrong_with(output):
             yield f"has an output of type {kind}"
 
 
-def outputs(cells):
+def outputs(cells: list[NotebookNode]) -> Iterator[str]:
     """Nothing in them that differs from run to run; a description of each picture."""
     for number, cell in enumerate(cells, 1):
         if has_tag(cell, PREDICTED) and cell.outputs:
             yield f"cell {number} is predicted, and shows its output"
-        for what, pattern in UNWANTED.items() if cell.cell_type == "markdown" else []:
-            if match := pattern.search(shown(cell)):
-                yield f"cell {number} shows {what}: {match[0].strip()}"
+        if cell.cell_type == "markdown":
+            for what, pattern in UNWANTED.items():
+                if match := pattern.search(shown(cell)):
+                    yield f"cell {number} shows {what}: {match[0].strip()}"
         for output in cell.get("outputs", []):
             yield from (f"cell {number} {what}" for what in wrong_with(output))
 
 
-def chosen(names):
+def chosen(names: list[str]) -> list[pathlib.Path]:
     """The sources of these names, all without any."""
     by_name = {path.stem: path for path in sources()}
     unknown = [name for name in names if name not in by_name]
@@ -509,7 +533,7 @@ def chosen(names):
     return [by_name[name] for name in names] if names else list(by_name.values())
 
 
-def run(paths, fresh, seconds):
+def run(paths: list[pathlib.Path], fresh: bool, seconds: float) -> bool:
     """Executes notebooks, one after the other, and says how long each took; 1 if one failed.
 
     fresh: made from their sources, and written with their outputs.
@@ -529,11 +553,11 @@ def run(paths, fresh, seconds):
     return failed > 0
 
 
-def notebook_of(source):
+def notebook_of(source: pathlib.Path) -> NotebookNode:
     return nbformat.read(source.with_suffix(".ipynb"), nbformat.NO_CONVERT)
 
 
-def main():
+def main() -> int | None:
     parser = drivers.Parser(__doc__)
     parser.add_argument("--execute", action="store_true")
     parser.add_argument("--run", action="store_true")
@@ -543,7 +567,8 @@ def main():
     flags = parser.parse_args()
     paths = chosen(flags.names)
     if flags.minutes:
-        return recount()
+        recount()
+        return 0
     if flags.execute or flags.run:
         return run(paths, flags.execute, flags.seconds)
     faults = [f"{path.stem}: {what}" for path in paths for what in problems(path)]

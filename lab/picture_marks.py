@@ -10,6 +10,7 @@ import hashlib
 import itertools
 import pathlib
 import sys
+from collections.abc import Iterable
 
 from lab import drivers, examples
 from lab.examples import ROOT, ToolError, shown
@@ -41,24 +42,24 @@ CODE = {  # what draws a picture, by its path or name; another is drawn by the s
 }
 
 
-def digest(path):
+def digest(path: pathlib.Path) -> str:
     """Returns the first 16 hexadecimal digits of the SHA-256 of a file."""
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
-def code_digest(paths):
+def code_digest(paths: Iterable[pathlib.Path]) -> str:
     """Returns such a digest of what these Python files do, which words do not change."""
     lines = [examples.code_lines(path).values() for path in paths]
     return examples.digest_of_lines(itertools.chain(*lines))
 
 
-def today():
+def today() -> dict[str, tuple[str, str]]:
     """Returns {path of a picture: (digest of the picture, digest of its code)}."""
     marks = {}
     for picture in examples.tracked("*.png"):
         path = picture.relative_to(ROOT).as_posix()
-        beside = picture.with_name(picture.stem.replace("-", "_") + ".py")
-        names = CODE.get(path) or CODE.get(picture.name, [beside, DRIVERS])
+        beside = picture.with_name(picture.stem.replace("-", "_") + ".py").relative_to(ROOT)
+        names = CODE.get(path) or CODE.get(picture.name, [beside.as_posix(), DRIVERS])
         code = [ROOT / name for name in names]
         if not all(path.is_file() for path in code):
             raise ToolError(
@@ -68,7 +69,7 @@ def today():
     return marks
 
 
-def noted():
+def noted() -> dict[str, tuple[str, str]]:
     """Returns {path of a picture: (digest of the picture, digest of its code)} from the notes."""
     marks = {}
     for line in examples.read(NOTES).splitlines():
@@ -79,7 +80,7 @@ def noted():
     return marks
 
 
-def main():
+def main() -> None:
     """Writes the notes; what they say of a picture that is the same as before stays."""
     parser = drivers.Parser(__doc__)
     parser.add_argument("pictures", nargs="*", type=pathlib.Path, metavar="PICTURE")

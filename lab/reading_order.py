@@ -9,7 +9,7 @@ PATH = ROOT / "docs" / "reading-order.txt"
 FOLDED = " (folded)"
 
 
-def read(text):
+def read(text: str) -> dict[str, list[str]]:
     """Returns {the line of a group: its folders}. Raises ToolError on a misplaced line."""
     groups: dict[str, list[str]] = {}
     seen: set[str] = set()
@@ -31,7 +31,7 @@ def read(text):
 
 
 @functools.cache
-def _groups():
+def _groups() -> dict[str, list[str]]:
     try:
         return read(PATH.read_text())
     except OSError:
@@ -40,33 +40,33 @@ def _groups():
         ) from None
 
 
-def groups():
+def groups() -> dict[str, list[str]]:
     """Returns {title: folders} of the groups that have a folder."""
     return {line.removesuffix(FOLDED): folders for line, folders in _groups().items() if folders}
 
 
-def folded():
+def folded() -> list[str]:
     """Returns the titles of the groups that the root page folds."""
     return [line.removesuffix(FOLDED) for line in _groups() if line.endswith(FOLDED)]
 
 
-def unfolded(text):
+def unfolded(text: str) -> list[str]:
     """Returns the folders of the groups that are not folded, of a text like the file's."""
     groups = read(text).items()
     return sum((folders for line, folders in groups if not line.endswith(FOLDED)), [])
 
 
-def names():
+def names() -> list[str]:
     """Returns all folders, in order."""
     return sum(groups().values(), [])
 
 
-def examples():
+def examples() -> list[str]:
     """Returns the folders whose pages have the same sections: those of groups not folded."""
     return sum((folders for title, folders in groups().items() if title not in folded()), [])
 
 
-def inserted(text, name, source):
+def inserted(text: str, name: str, source: str) -> str:
     """Returns the text of the file with the folder `name` in it.
 
     It becomes the last of the group that is called as its parent folder, or has folders of that

@@ -5,38 +5,44 @@ numbers are float64. gradient(k, number, w) is that of worker k's mini-batch `nu
 (loss, list).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
+
+Gradient = Callable[[int, int, list[np.ndarray]], tuple[float, list[np.ndarray]]]
 
 
 class HogWild:
     """w <- w - lr * g(w_k)."""
 
-    def __init__(self, w, workers, gradient, lr, **knobs):
+    def __init__(
+        self, w: list[np.ndarray], workers: int, gradient: Gradient, lr: float, **knobs: Any
+    ) -> None:
         self.w = [np.array(v, np.float64) for v in w]
         self.n, self.gradient, self.lr, self.knobs = workers, gradient, lr, knobs
-        self.step, self.pulled = 0, {}
+        self.step = 0
+        self.pulled: dict[int, tuple[int, list[np.ndarray]]] = {}
 
-    def copy(self):
+    def copy(self) -> list[np.ndarray]:
         return [v.copy() for v in self.w]
 
-    def pull(self, k):
+    def pull(self, k: int) -> None:
         self.pulled[k] = self.step, self.copy()
 
-    def push(self, k):
+    def push(self, k: int) -> tuple[float, int, int]:
         """Returns (loss, ticket, staleness)."""
         version, w_k = self.pulled.pop(k)
         loss = self.update(k, version, w_k)
         self.step += 1
         return loss, self.step - 1, self.step - 1 - version
 
-    def update(self, k, version, w_k):
+    def update(self, k: int, version: int, w_k: list[np.ndarray]) -> float:
         loss, g = self.gradient(k, version, w_k)
         self.w = [v - self.lr * d for v, d in zip(self.w, g)]
         return loss
 
-    def values(self):
+    def values(self) -> dict[str, list[np.ndarray]]:
         """{what a test calls it: arrays} of all that lasts from push to push."""
         return {"parameters": self.w}
 
@@ -44,7 +50,7 @@ class HogWild:
 class Easy(HogWild):
     """a <- a + g(w_k), w_k <- w_k - lr * g(w_k), T times; w <- w - lr * a."""
 
-    def update(self, k, version, w_k):
+    def update(self, k: int, version: int, w_k: list[np.ndarray]) -> float:
         T, a = self.knobs["local_steps"], [np.zeros_like(v) for v in w_k]
         for t in range(T):
             loss, g = self.gradient(k, version * T + t, w_k)
@@ -53,37 +59,37 @@ class Easy(HogWild):
         self.apply(a, self.step - version)
         return loss
 
-    def apply(self, a, tau):
+    def apply(self, a: list[np.ndarray], tau: int) -> None:
         self.w = [v - self.lr * s for v, s in zip(self.w, a)]
 
 
 class Adag(Easy):
     """As Easy, but w <- w - lr * a / T."""
 
-    def apply(self, a, tau):
+    def apply(self, a: list[np.ndarray], tau: int) -> None:
         self.w = [v - self.lr * s / self.knobs["local_steps"] for v, s in zip(self.w, a)]
 
 
 class Dyn(Easy):
     """As Easy, but w <- w - lr * a / (tau + 1)."""
 
-    def apply(self, a, tau):
+    def apply(self, a: list[np.ndarray], tau: int) -> None:
         self.w = [v - self.lr * s / (tau + 1) for v, s in zip(self.w, a)]
 
 
 class Downpour(Easy):
     """As Easy, but h <- h + a^2, w <- w - server_lr * a / sqrt(h)."""
 
-    def __init__(self, w, *more, **knobs):
+    def __init__(self, w: list[np.ndarray], *more: Any, **knobs: Any) -> None:
         super().__init__(w, *more, **knobs)
         self.h = [np.full_like(v, knobs["initial_accumulator"]) for v in self.w]
 
-    def apply(self, a, tau):
+    def apply(self, a: list[np.ndarray], tau: int) -> None:
         self.h = [h + s**2 for h, s in zip(self.h, a)]
         rate = self.knobs["server_lr"]
         self.w = [v - rate * s / np.sqrt(h) for v, s, h in zip(self.w, a, self.h)]
 
-    def values(self):
+    def values(self) -> dict[str, list[np.ndarray]]:
         return {**super().values(), "accumulators": self.h}
 
 
@@ -91,16 +97,16 @@ class Elastic(HogWild):
     """E = alpha * (w_k - w), w <- w + E, alpha = lr * rho, and then w_k <- w_k - E + v, where
     v <- delta * v - lr * g(w_k + delta * v) is of the w_k before; T - 1 times w_k <- w_k + v."""
 
-    def __init__(self, w, *more, **knobs):
+    def __init__(self, w: list[np.ndarray], *more: Any, **knobs: Any) -> None:
         super().__init__(w, *more, **knobs)
-        self.own = {}
+        self.own: dict[int, list[np.ndarray]] = {}
         self.v = {k: [np.zeros_like(v) for v in self.w] for k in range(self.n)}
 
-    def pull(self, k):
+    def pull(self, k: int) -> None:
         super().pull(k)
         self.own.setdefault(k, self.copy())  # it begins as w
 
-    def update(self, k, version, _):
+    def update(self, k: int, version: int, _: list[np.ndarray]) -> float:
         T, w_k, v = self.knobs["local_steps"], self.own[k], self.v[k]
         delta = self.knobs.get("momentum", 0.0)
         force = [self.lr * self.knobs["rho"] * (p - c) for p, c in zip(w_k, self.w)]
@@ -115,7 +121,7 @@ class Elastic(HogWild):
         self.own[k], self.v[k] = w_k, v
         return loss
 
-    def values(self):
+    def values(self) -> dict[str, list[np.ndarray]]:
         values = super().values()
         values["own parameters"] = [v for k in range(self.n) for v in self.own.get(k, self.w)]
         if "momentum" in self.knobs:
@@ -126,20 +132,20 @@ class Elastic(HogWild):
 class Synchronous(HogWild):
     """w <- w - lr * (1/N) * sum of g_k(w) over those who take part."""
 
-    def joint_step(self, those):
+    def joint_step(self, those: Sequence[int]) -> list[float]:
         """One step of these workers; returns the loss of each."""
         taken = [self.gradient(k, self.step, self.w) for k in those]
         self.move([g for _, g in taken], those)
         self.step += 1
         return [loss for loss, _ in taken]
 
-    def rate(self):
+    def rate(self) -> float:
         """Grows from lr / N to lr over the steps of the warm-up."""
         warmup, n = self.knobs.get("warmup_steps", 0), self.n - self.knobs.get("backup_workers", 0)
         done = min(1, self.step / warmup) if warmup else 1
         return self.lr / n + (self.lr - self.lr / n) * done
 
-    def move(self, g, those):
+    def move(self, g: list[list[np.ndarray]], those: Sequence[int]) -> None:
         rate = self.rate()
         self.w = [v - rate * sum(d) / len(those) for v, d in zip(self.w, zip(*g))]
 
@@ -147,7 +153,7 @@ class Synchronous(HogWild):
 class DifferentRates(Synchronous):
     """w <- w - sum of lr_k * g_k(w)."""
 
-    def move(self, g, those):
+    def move(self, g: list[list[np.ndarray]], those: Sequence[int]) -> None:
         rates = self.knobs["learning_rates"]
         self.w = [
             v - sum(rates[k % len(rates)] * d for k, d in zip(those, ds))
@@ -158,7 +164,7 @@ class DifferentRates(Synchronous):
 class Sagn(Synchronous):
     """w <- w - lr * (1/n) * sum of a_k / T, a_k as in Adag."""
 
-    def joint_step(self, those):
+    def joint_step(self, those: Sequence[int]) -> list[float]:
         T, means, losses = self.knobs["local_steps"], [], []
         for k in those:
             w_k, a = self.copy(), [np.zeros_like(v) for v in self.w]
@@ -180,7 +186,9 @@ ACTIVATIONS: dict[str, tuple[Callable, Callable]] = {
 }
 
 
-def perceptron(w, x, y, activation="relu"):
+def perceptron(
+    w: list[np.ndarray], x: np.ndarray, y: np.ndarray, activation: str = "relu"
+) -> tuple[float, list[np.ndarray]]:
     """Mean cross-entropy of a perceptron with such hidden layers, and its gradient."""
     output, slope = ACTIVATIONS[activation]
     hidden = [x.astype(np.float64)]
@@ -199,7 +207,9 @@ def perceptron(w, x, y, activation="relu"):
     return loss, g
 
 
-def skip_gram(w, pairs, noise, weight):
+def skip_gram(
+    w: list[np.ndarray], pairs: np.ndarray, noise: np.ndarray, weight: float
+) -> tuple[float, list[np.ndarray]]:
     """Skip-gram with shared noise words, and its gradient. w: the parts of the table of words, then
     those of the table of neighbours; row r is in part r % parts. pairs: [rows, 2]."""
     parts = len(w) // 2

@@ -34,7 +34,7 @@ OWN = {*ALGORITHM, "build", "train", "main", "Cluster", "variables", "batches"}
 MARKER = re.compile(r"^# (region|endregion): (\w+)(?: -- [^\n]*)?$")
 
 
-def split(text):
+def split(text: str) -> list[tuple[str | None, list[str]]]:
     """[(region's name or None, its lines)]. Raises ValueError on a bad marker.
 
     The marker of a region's begin is its first line; that of its end is behind it.
@@ -67,7 +67,7 @@ def split(text):
     return parts
 
 
-def split_file(path):
+def split_file(path: pathlib.Path) -> list[tuple[str | None, list[str]]]:
     """Returns the parts of a script's file, as split() does. Raises ToolError."""
     try:
         return split(read(path))
@@ -75,7 +75,7 @@ def split_file(path):
         raise ToolError(f"{shown(path)}: {error}") from None
 
 
-def regions(path):
+def regions(path: pathlib.Path) -> dict[str, str]:
     """Returns {name: text} of one script. Raises ToolError where a name stands twice."""
     texts = {}
     for name, lines in split_file(path):
@@ -86,7 +86,7 @@ def regions(path):
     return texts
 
 
-def folded(path):
+def folded(path: pathlib.Path) -> list[str]:
     """The script's lines, each region as one line and without the docstring: its own part."""
     lines = []
     for name, part in split_file(path):
@@ -108,18 +108,18 @@ def folded(path):
 unified = functools.partial(difflib.unified_diff, lineterm="", n=1)
 
 
-def difference(a, b):
+def difference(a: pathlib.Path, b: pathlib.Path) -> list[str]:
     """The unified diff of two folded scripts, a list of lines."""
     return list(unified(folded(a), folded(b), a.name, b.name))
 
 
-def names_outside(path):
+def names_outside(path: pathlib.Path) -> list[str]:
     """Returns the functions and classes of a script that stand in no region."""
     begins = [re.match(r"(?:def|class) (\w+)", line) for line in folded(path)]
     return [begin[1] for begin in begins if begin]
 
 
-def problems(root=ROOT):
+def problems(root: pathlib.Path = ROOT) -> tuple[list[str], int]:
     """(one text for each fault, the number of copies of regions that were compared)."""
     first: dict[str, tuple[pathlib.Path, str]] = {}  # {region: the first script with it, its text}
     defined: dict[str, set[pathlib.Path]] = {}  # {function or class: scripts}
@@ -145,7 +145,7 @@ def problems(root=ROOT):
     return faults, copies
 
 
-def fix(source, *targets):
+def fix(source: pathlib.Path, *targets: pathlib.Path) -> None:
     """Copies the regions of `source` into those scripts, or all, that have one of that name."""
     standard = regions(source)
     for path in targets or scripts():
@@ -155,7 +155,7 @@ def fix(source, *targets):
         path.write_text("\n".join(lines) + "\n")
 
 
-def main():
+def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -172,7 +172,7 @@ def main():
     faults, copies = problems()
     fine = f"{copies} copies of regions in {len(scripts())} scripts are the same"
     print("\n\n".join(faults) or fine)
-    return bool(faults)
+    return int(bool(faults))
 
 
 if __name__ == "__main__":

@@ -13,9 +13,9 @@ first run: curves.png, and trace.png where the page shows one. `python lab/readm
 writes the figures into the page.
 
 results.json names its example and the digest of its script (examples.example_digest), and
-readmes.py refuses to show it once either differs. If you have changed a script in a way that alters
-no number, such as a name, --unchanged writes the new digest and measures nothing. If other code
-draws the pictures, --pictures runs each once more, for them only.
+provenance.py refuses to show it once either differs. If you have changed a script in a way that
+alters no number, such as a name, --unchanged writes the new digest and measures nothing. If other
+code draws the pictures, --pictures runs each once more, for them only.
 """
 
 import collections
@@ -30,11 +30,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from typing import Any
 
 import numpy as np
 from tfrun.runs.data import RunData
 
-from lab import drivers, examples, idle, readmes
+from lab import drivers, examples, idle, provenance
 from lab.drivers import run
 from lab.examples import ROOT, ToolError, shown
 
@@ -45,9 +46,9 @@ EXTRA_FLAGS = {  # for what their pictures show of a moment
 RUN_SECONDS = 600  # at most
 
 
-def facts(directory, seconds):
+def facts(directory: pathlib.Path, seconds: float) -> dict[str, Any]:
     """{name: a number} of a run: what its page reports."""
-    result = readmes.read_json(directory / "result.json")
+    result = examples.read_json(directory / "result.json")
     pushes = collections.defaultdict(list)
     for push in RunData.read(directory).rows("pushes"):
         for name in ("bytes", "wait_seconds"):
@@ -68,7 +69,7 @@ def facts(directory, seconds):
     }
 
 
-def sample(output, directory, name):
+def sample(output: str, directory: pathlib.Path, name: str) -> list[str]:
     """The lines of a run that a page shows: the first, two reports of progress, and the last."""
     place = f".../runs/{name}/<time>"
     lines = [line.replace(str(directory), place) for line in output.splitlines()]
@@ -79,12 +80,14 @@ def sample(output, directory, name):
     return lines
 
 
-def measure(launcher, repeats, anyway):
+def measure(launcher: pathlib.Path, repeats: int, anyway: bool) -> dict[str, Any]:
     """Runs a run.sh with the seeds from 0; returns what results.json holds."""
-    name, more = launcher.parent.name, EXTRA_FLAGS.get(launcher.parent.name, [])
+    name = launcher.parent.name
+    more = EXTRA_FLAGS.get(name, [])
     page = examples.read(launcher.parent / "README.md")
-    about = readmes.provenance(launcher)
-    runs, others = [], idle.wait(anyway)
+    about = provenance.of(launcher)
+    others = idle.wait(anyway)
+    runs = []
     for seed in range(repeats):
         with tempfile.TemporaryDirectory() as folder:
             began = time.monotonic()
@@ -96,8 +99,8 @@ def measure(launcher, repeats, anyway):
             if seed == 0:
                 lines = sample(output, directory, name)
                 keep_pictures(directory, launcher, page)
-                versions = readmes.read_json(directory / "result.json")["versions"]
-    if readmes.provenance(launcher) != about:
+                versions = examples.read_json(directory / "result.json")["versions"]
+    if provenance.of(launcher) != about:
         raise ToolError(f"the script of {name} changed while it ran: run this again")
     return {
         **about,
@@ -112,7 +115,7 @@ def measure(launcher, repeats, anyway):
     }
 
 
-def keep_pictures(directory, launcher, page):
+def keep_pictures(directory: pathlib.Path, launcher: pathlib.Path, page: str) -> None:
     """Copies the pictures that the page shows from a run to the example."""
     if launcher.name != "run.sh":
         return
@@ -124,29 +127,31 @@ def keep_pictures(directory, launcher, page):
             shutil.copy(directory / picture, launcher.parent / picture)
 
 
-def mark_unchanged(launcher):
+def mark_unchanged(launcher: pathlib.Path) -> None:
     """Writes the digest of today's script into the results of an example, here and in Compare."""
-    name, path = shown(launcher.parent), readmes.results_of(launcher)
-    measured, own = readmes.read_json(path), readmes.provenance(launcher)
+    name = shown(launcher.parent)
+    path = provenance.results_of(launcher)
+    measured = examples.read_json(path)
+    own = provenance.of(launcher)
     before = measured.get("digest")
     if measured.get("example") != own["example"]:
-        readmes.check_provenance(measured, launcher)  # raises: these are no results of this example
+        provenance.check(measured, launcher)  # raises: these are no results of this example
     path.write_text(json.dumps({**measured, **own}, indent=1) + "\n")
     for path in examples.tracked("*_digests.json"):  # of Compare, and others
-        digests = readmes.read_json(path)
+        digests = examples.read_json(path)
         # Numbers that an earlier change has made outdated stay so.
         if launcher.name == "run.sh" and digests.get(name) == before:
             digests[name] = own["digest"]
             path.write_text(json.dumps(digests, indent=1) + "\n")
 
 
-def draw_again(launcher, anyway):
+def draw_again(launcher: pathlib.Path, anyway: bool) -> None:
     """Draws the pictures of one more run. results.json stays that of the runs before."""
-    readmes.check_provenance(readmes.read_json(readmes.results_of(launcher)), launcher)
+    provenance.check(examples.read_json(provenance.results_of(launcher)), launcher)
     measure(launcher, 1, anyway)
 
 
-def main():
+def main() -> None:
     parser = drivers.Parser(__doc__)
     parser.add_argument("launchers", nargs="*", help="examples, or a run.sh of one (all)")
     parser.add_argument("--repeats", type=int, default=5, help="runs of each, by seed (5)")
@@ -159,7 +164,7 @@ def main():
     if flags.repeats < 3:
         parser.error("--repeats must be at least 3: a page shows a median and a range")
     launchers = [
-        readmes.launcher_of(name) for name in flags.launchers or readmes.measured_examples()
+        provenance.launcher_of(name) for name in flags.launchers or provenance.measured_examples()
     ]
     if flags.pictures:  # which no other run.sh has
         launchers = [launcher for launcher in launchers if launcher.name == "run.sh"]
@@ -177,7 +182,7 @@ def main():
             except TimeoutError as error:
                 raise ToolError(f"{shown(launcher.parent)}: {error}") from None
             text = json.dumps(measured, indent=1)
-            readmes.results_of(launcher).write_text(text + "\n")
+            provenance.results_of(launcher).write_text(text + "\n")
 
 
 if __name__ == "__main__":

@@ -7,8 +7,10 @@ the sum of all that `wc -w` counts; tests/caps.txt has its cap. CHANGELOG.md, wh
 pages of .github do not count.
 """
 
+import pathlib
 import re
 import sys
+from collections.abc import Iterable
 
 from lab import drivers, examples, readmes
 
@@ -17,28 +19,28 @@ COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)  # such as a mark of verdict.py
 IN_ALL = 1100  # words that an example's page may have, as `wc -w` counts them
 
 
-def most(name):
+def most(name: str) -> int:
     """Returns how many words the page of an example may have, apart from `IN_ALL`."""
-    return 600 if name.startswith(readmes.FURTHER) else 700
+    return 600 if name.startswith(examples.FURTHER) else 700
 
 
-def counted(text):
+def counted(text: str) -> int:
     """Returns how many words of a page somebody has to write, and to read."""
     return len(re.findall(r"\S*\w\S*", COMMENT.sub("", CODE.sub("", readmes.PART.sub("", text)))))
 
 
-def total(texts):
+def total(texts: Iterable[str]) -> int:
     """Returns what `wc -w` counts in these texts together."""
     return sum(len(text.split()) for text in texts)
 
 
-def pages():
+def pages() -> list[pathlib.Path]:
     """Returns the pages whose words count."""
     files = readmes.files()
     return [path for path in files if path.name != "CHANGELOG.md" and path.parent.name != ".github"]
 
 
-def main():
+def main() -> int:
     drivers.Parser(__doc__).parse_args()
     texts = {examples.shown(page): examples.read(page) for page in pages()}
     for name, text in texts.items():

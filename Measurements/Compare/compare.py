@@ -87,14 +87,13 @@ def with_rate(words, factor, flag="learning-rate"):
 
 def mean_factor(result):
     """Returns DynSGD's flags as HogWild's: its rate times the mean of 1 / (1 + staleness)."""
-    counts = np.sum(
-        [
-            np.pad(run["histogram"], (0, 999 - len(run["histogram"])))
-            for run in completed_runs(result)
-        ],
-        axis=0,
-    )
-    return with_rate(result["chosen"], float(counts @ (1 / np.arange(1, 1000)) / counts.sum()))
+    pushes = 0
+    weights = 0.0
+    for run in completed_runs(result):
+        counts = np.array(run["histogram"])  # of pushes, by staleness
+        pushes += counts.sum()
+        weights += (counts / (1 + np.arange(len(counts)))).sum()
+    return with_rate(result["chosen"], float(weights / pushes))
 
 
 def no_momentum(result):
@@ -671,7 +670,8 @@ def parse_flags():
     flags.seeds = flags.seeds or (OWN_SEEDS if flags.problem else SEEDS)
     flags.examples = [name if name in SPECIAL else in_full(name) for name in flags.examples]
     for name in flags.examples:
-        folder = "".join(row_of(name).example.split()[:1])
+        words = row_of(name).example.split()
+        folder = words[0] if words else ""
         if not folder or not (examples.ROOT / folder / "run.sh").is_file():
             parser.error(f"there is no {folder}/run.sh")
         for own in ("--seed", "--steps", "--checkpoint-steps"):

@@ -45,11 +45,11 @@ def all_cases():
     cases.append((f"{SLOW}, no bound", "HogWild", None))
     cases.append(("no momentum", LATER, 1))
     cases += [(f"N = {value}{words}", LATER, value) for words in ("", WARM) for value in DELAYS]
-    return [
-        Case(f"{name}: {script}", script, value, *how)
-        for name, script, value in cases
-        for how in [(SLOW if SLOW in name else "exponential", name.endswith(WARM))]
-    ]
+    named = []
+    for name, script, value in cases:
+        delay = SLOW if SLOW in name else "exponential"
+        named.append(Case(f"{name}: {script}", script, value, delay, name.endswith(WARM)))
+    return named
 
 
 def arguments(case, flags, momentum=BETA):

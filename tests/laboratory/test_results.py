@@ -7,7 +7,7 @@ import sys
 import pytest
 import run_files
 import support
-from lab import examples, idle, readmes, results
+from lab import examples, idle, provenance, results
 from lab.examples import ToolError
 from measurements import Clock, load
 
@@ -102,8 +102,8 @@ def test_each_run_of_an_example_has_its_seed(monkeypatch, capsys):
     assert measured["output"] == ["[worker 0] seed 0"]
     assert measured["versions"]["tensorflow"] == "2.0" and "python" in measured["versions"]
     assert (measured["others"], measured["command"]) == (0.123, "bash run.sh --seed S")
-    assert (measured["example"], measured["digest"]) == tuple(readmes.provenance(LAUNCHER).values())
-    assert measured.keys() == readmes.read_json(readmes.results_of(LAUNCHER)).keys()
+    assert (measured["example"], measured["digest"]) == tuple(provenance.of(LAUNCHER).values())
+    assert measured.keys() == examples.read_json(provenance.results_of(LAUNCHER)).keys()
     assert [arguments[1:] for arguments in kept] == [
         (LAUNCHER, examples.read(LAUNCHER.parent / "README.md"))
     ]
@@ -126,7 +126,7 @@ def test_a_script_that_changes_meanwhile(monkeypatch):
     Measured(monkeypatch)
     monkeypatch.setattr(results, "keep_pictures", lambda *_: None)
     digests = iter("ab")
-    monkeypatch.setattr(readmes, "provenance", lambda _: {"example": "X", "digest": next(digests)})
+    monkeypatch.setattr(provenance, "of", lambda _: {"example": "X", "digest": next(digests)})
     with pytest.raises(ToolError, match="the script of HogWild changed while it ran"):
         results.measure(LAUNCHER, 1, True)
 
@@ -163,12 +163,12 @@ def test_which_pictures_are_kept(tmp_path, monkeypatch):
 @pytest.fixture
 def committed(tmp_path, monkeypatch):
     """Returns the results of an example whose script has changed, and of two measurements."""
-    own, digest_files = readmes.provenance(LAUNCHER), [tmp_path / f"{n}_digests.json" for n in "ab"]
+    own, digest_files = provenance.of(LAUNCHER), [tmp_path / f"{n}_digests.json" for n in "ab"]
     path = tmp_path / "results.json"
     path.write_text(json.dumps({**own, "digest": "before", "runs": [1]}))
     digest_files[0].write_text(json.dumps({"HogWild": "before", "ADAG": "before"}))
     digest_files[1].write_text(json.dumps({"HogWild": "older"}))
-    monkeypatch.setattr(readmes, "results_of", lambda _: path)
+    monkeypatch.setattr(provenance, "results_of", lambda _: path)
     monkeypatch.setattr(examples, "tracked", lambda _: digest_files)
     return path, digest_files, own
 
@@ -186,8 +186,8 @@ def test_a_change_that_alters_no_number(committed):
 def test_a_variant_does_not_mark_the_measurements(committed):
     """Catches: the digest of a variant's results where other measurements ran run.sh."""
     path, digest_files, _ = committed
-    launcher = readmes.launcher_of(MIRRORED)
-    own = readmes.provenance(launcher)
+    launcher = provenance.launcher_of(MIRRORED)
+    own = provenance.of(launcher)
     path.write_text(json.dumps({**own, "digest": "before"}))
     digest_files[0].write_text(json.dumps({own["example"]: "before"}))
     results.mark_unchanged(launcher)
@@ -215,7 +215,7 @@ def called(monkeypatch, tmp_path):
     monkeypatch.setattr(results, "measure", noted("measure", {"runs": []}))
     monkeypatch.setattr(results, "mark_unchanged", noted("unchanged"))
     monkeypatch.setattr(results, "draw_again", noted("pictures"))
-    monkeypatch.setattr(readmes, "results_of", lambda launcher: tmp_path / "written.json")
+    monkeypatch.setattr(provenance, "results_of", lambda launcher: tmp_path / "written.json")
 
     def main(*words):
         monkeypatch.setattr(sys, "argv", ["results.py", *words])
@@ -246,7 +246,7 @@ def test_the_flags_of_results(called, tmp_path, capsys):
     assert called("--pictures", "HogWild") == [("pictures", LAUNCHER, False)]
     assert not (tmp_path / "written.json").exists()  # neither measures again
     everything = [call[1] for call in called()]
-    assert everything == [readmes.launcher_of(name) for name in readmes.measured_examples()]
+    assert everything == [provenance.launcher_of(name) for name in provenance.measured_examples()]
     for words, reason in (
         (["HogWild", "--repeats", "2"], "--repeats must be at least 3"),
         (["--unchanged"], "--unchanged needs the examples"),
@@ -271,9 +271,9 @@ def test_a_picture_is_of_the_results_script(monkeypatch):
     """Catches: a picture of a script that has changed, or of more than one run."""
     calls = []
     monkeypatch.setattr(results, "measure", lambda *arguments: calls.append(arguments))
-    monkeypatch.setattr(readmes, "check_provenance", lambda *arguments: calls.append(arguments))
+    monkeypatch.setattr(provenance, "check", lambda *arguments: calls.append(arguments))
     results.draw_again(LAUNCHER, True)
-    measured = readmes.read_json(LAUNCHER.with_name("results.json"))
+    measured = examples.read_json(LAUNCHER.with_name("results.json"))
     assert calls == [(measured, LAUNCHER), (LAUNCHER, 1, True)]
 
 

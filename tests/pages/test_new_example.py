@@ -10,8 +10,9 @@ from xml.etree import ElementTree
 import equations
 import pytest
 import support
-from lab import examples, new_example, reading_order, readmes, references
+from lab import docstrings, examples, new_example, reading_order, readmes, references
 from lab.drawings import shapes
+from lab.page_parts import own_results
 
 FEW = ["Non-Distributed-Setup", "Distributed-Setup", "HogWild"]
 NEW = "Further-Algorithms/Delay-Compensation"
@@ -98,9 +99,8 @@ def test_a_new_example_has_no_numbers(few_examples):
     assert code == 0, output
     page = (root / NEW / "README.md").read_text()
     assert re.findall(r"(?m)^## (.+)$", page) == list(readmes.SECTIONS)
-    assert (
-        readmes.NOT_MEASURED in page and new_example.TODO in page and "Previous: [HogWild]" in page
-    )
+    assert own_results.NOT_MEASURED in page and new_example.TODO in page
+    assert "Previous: [HogWild]" in page
     script = (root / SCRIPT).read_text()
     assert (
         script.startswith('"""Delay-Compensation: ') and "# Delay-Compensation: subtract" in script
@@ -154,7 +154,7 @@ SOURCES = [name for name in reading_order.examples() if examples.main_script(nam
 @pytest.mark.parametrize("source", SOURCES)
 def test_a_reference_begins_by_the_kind_of_the_source(source):
     """Catches a reference of two workers that push, for a script that no such test can compare."""
-    kind = readmes.field(examples.main_script(source), "Kind")
+    kind = docstrings.field(examples.main_script(source), "Kind")
     text, made = new_example.new_equation(source, NEW), {}
     assert max(map(len, text.splitlines())) <= 100, "ruff refuses a longer line"
     exec(text, made)

@@ -18,15 +18,18 @@ import tfrun
 import yaml
 from lab import (
     diagrams,
+    docstrings,
     examples,
     measured_before,
     new_example,
     picture_marks,
+    provenance,
     reading_order,
     readmes,
     regions,
     results,
 )
+from lab.page_parts import algorithm, flags, front_page, measurements, mistakes, papers
 from PIL import Image
 
 
@@ -67,14 +70,14 @@ def test_results_are_of_the_example_that_shows_them():
     """Catches numbers of another example, or of a script that has changed since."""
     files = result_files()
     for launcher, path in files:
-        readmes.check_provenance(readmes.read_json(path), launcher)
-    measured = [readmes.words_of(launcher) for launcher, _ in files]
-    missing = " ".join(name for name in readmes.measured_examples() if name not in measured)
+        provenance.check(examples.read_json(path), launcher)
+    measured = [provenance.words_of(launcher) for launcher, _ in files]
+    missing = " ".join(name for name in provenance.measured_examples() if name not in measured)
     assert not missing, f"no results: run python lab/results.py {missing}"
     for path in examples.tracked("*_digests.json"):
         source = path.with_name(path.name.replace("_digests", ""))
-        for name, runs in readmes.read_json(source).items():
-            readmes.check_compared(name, runs, source)
+        for name, runs in examples.read_json(source).items():
+            provenance.check_compared(name, runs, source)
 
 
 @pytest.mark.parametrize("script", examples.scripts(), ids=lambda path: path.stem)
@@ -109,18 +112,18 @@ def test_new_results_name_their_example(monkeypatch):
     monkeypatch.setattr(results, "keep_pictures", lambda *_: None)
     launcher, other = (support.ROOT / name / "run.sh" for name in ("HogWild", "DynSGD"))
     measured = results.measure(launcher, 3, anyway=True)
-    readmes.check_provenance(measured, launcher)
+    provenance.check(measured, launcher)
     assert len(measured["runs"]) == 3
     with pytest.raises(examples.ToolError, match="HogWild's results.json is shown on DynSGD's"):
-        readmes.check_provenance(measured, other)
+        provenance.check(measured, other)
 
 
 def test_new_pictures_change_no_number(tmp_path, monkeypatch):
     """Catches results.py --pictures that keeps the numbers of its one run, or its lines."""
     launcher, copy = support.ROOT / "HogWild" / "run.sh", tmp_path / "results.json"
-    known = readmes.read_json(readmes.results_of(launcher))
+    known = examples.read_json(provenance.results_of(launcher))
     copy.write_text(json.dumps(known))
-    monkeypatch.setattr(readmes, "results_of", lambda launcher: copy)
+    monkeypatch.setattr(provenance, "results_of", lambda launcher: copy)
     monkeypatch.setattr(results, "measure", lambda *_: {"runs": [], "output": ["a line"]})
     results.draw_again(launcher, anyway=True)
     assert json.loads(copy.read_text()) == known
@@ -134,13 +137,13 @@ def test_foreign_and_outdated_results_are_found(tmp_path):
     measured = json.loads((folder / "results.json").read_text())
     assert measured["example"] == "HogWild"
     with pytest.raises(examples.ToolError, match="^HogWild's results.json is shown on .*'s page: "):
-        readmes.check_provenance(measured, launcher)
+        provenance.check(measured, launcher)
     # As if it were measured here.
     measured |= {"example": examples.shown(folder), "digest": examples.example_digest(script)}
-    readmes.check_provenance(measured, launcher)
+    provenance.check(measured, launcher)
     script.write_text(script.read_text() + "    MORE = 1\n")
     with pytest.raises(examples.ToolError, match="outdated.*python lab/results.py"):
-        readmes.check_provenance(measured, launcher)
+        provenance.check(measured, launcher)
 
 
 # A script of one line for each kind of code.
@@ -203,7 +206,7 @@ def test_foreign_numbers_of_a_measurement_are_found():
     """Catches the runs of one example that a measurement shows as those of another."""
     runs = [{"example": "HogWild"}]
     with pytest.raises(examples.ToolError, match="shows HogWild's numbers as digits: DynSGD's"):
-        readmes.check_compared("digits: DynSGD", {"runs": runs}, readmes.COMPARE)
+        provenance.check_compared("digits: DynSGD", {"runs": runs}, measurements.COMPARE)
 
 
 def test_a_page_shows_its_rows_of_compare(tmp_path, monkeypatch):
@@ -216,27 +219,27 @@ def test_a_page_shows_its_rows_of_compare(tmp_path, monkeypatch):
             **{"edge": False, "tries": [1] * 20, "runs": [{**run, "reached": at}] * 5},
         }
         for task, name, at in (
-            *((task, "DynSGD", 1.5) for task in readmes.IN_COMPARE),
-            *((task, "HogWild", 2.5) for task in readmes.IN_COMPARE),
+            *((task, "DynSGD", 1.5) for task in measurements.IN_COMPARE),
+            *((task, "HogWild", 2.5) for task in measurements.IN_COMPARE),
         )
     }
     path = tmp_path / "results.json"
     digests = {"HogWild": examples.example_digest(support.ROOT / "HogWild" / "hogwild.py")}
     (tmp_path / "results_digests.json").write_text(json.dumps(digests))
-    shutil.copy(readmes.COMPARE.with_name("tables.py"), tmp_path)
-    monkeypatch.syspath_prepend(readmes.COMPARE.parent)  # what it imports
+    shutil.copy(measurements.COMPARE.with_name("tables.py"), tmp_path)
+    monkeypatch.syspath_prepend(measurements.COMPARE.parent)  # what it imports
     path.write_text(json.dumps(rows))
-    monkeypatch.setattr(readmes, "COMPARE", path)
-    lines = readmes.compare(support.ROOT / "HogWild", None).splitlines()
-    assert len(lines) == 1 + len(readmes.IN_COMPARE) and "5 runs of 6 s" in lines[0]
-    for line, words in zip(lines[1:], readmes.IN_COMPARE.values()):
+    monkeypatch.setattr(measurements, "COMPARE", path)
+    lines = measurements.compare(support.ROOT / "HogWild", None).splitlines()
+    assert len(lines) == 1 + len(measurements.IN_COMPARE) and "5 runs of 6 s" in lines[0]
+    for line, words in zip(lines[1:], measurements.IN_COMPARE.values()):
         assert line == (
             f"- {words}, lr 0.2: seconds to 97%: 2.50 (2.50–2.50); test loss 0.062 (0.062–0.062); "
             "20 runs of tuning"
         )
     with pytest.raises(examples.ToolError, match="script of DynSGD has changed"):
-        readmes.compare(support.ROOT / "DynSGD", None)
-    assert "has not measured" in readmes.compare(support.ROOT / "SAGN", None)
+        measurements.compare(support.ROOT / "DynSGD", None)
+    assert "has not measured" in measurements.compare(support.ROOT / "SAGN", None)
 
 
 def test_results_of_an_earlier_script_say_so():
@@ -253,9 +256,9 @@ def test_results_of_an_earlier_script_say_so():
         assert not measured_before.is_measured_before("DynSGD", digest)
     for path in measured_before.TABLES:
         path = support.ROOT / path
-        assert "session script of commit 73228d0e" in readmes.text(path.parent, path.name)
+        assert "session script of commit 73228d0e" in measurements.text(path.parent, path.name)
     other = support.ROOT / "Measurements" / "Packing"
-    assert "session script" not in readmes.text(other, "table.txt")
+    assert "session script" not in measurements.text(other, "table.txt")
 
 
 def test_links_lead_somewhere():
@@ -307,7 +310,7 @@ CURVES = [
 @pytest.mark.parametrize("path", CURVES, ids=lambda path: path.parent.name)
 def test_curves_are_of_the_first_run_below_them(path):
     """Catches a picture of another run than those of the numbers below it, such as a slow one."""
-    first = readmes.read_json(path.with_name("results.json"))["runs"][0]
+    first = examples.read_json(path.with_name("results.json"))["runs"][0]
     _, work = Image.open(path).text["Title"].split("\n")
     updates, seconds = re.fullmatch(r"([\d,]+) updates on \w+ in ([\d.]+) s", work).groups()
     assert int(updates.replace(",", "")) == first["updates"]
@@ -332,7 +335,7 @@ def test_a_page_has_its_sections(name):
     assert sections["Two things to try"].count("<details>") == 2
     behind = sections["Behind it"]
     assert "<!-- generated: tests" in behind and "<!-- generated: papers" in behind
-    assert name.startswith(readmes.FURTHER) or ".ipynb)" in behind
+    assert name.startswith(examples.FURTHER) or ".ipynb)" in behind
 
 
 def test_the_costs_of_each_example_are_in_the_table():
@@ -344,10 +347,10 @@ def test_the_costs_of_each_example_are_in_the_table():
 
 def test_the_papers_of_the_pages():
     """Catches a paper that no page names, and one that a page names twice."""
-    named = [key for path in readmes.files() for key in readmes.keys_of(path.read_text())]
-    assert set(named) == set(readmes.all_papers())
+    named = [key for path in readmes.files() for key in papers.keys_of(path.read_text())]
+    assert set(named) == set(papers.all_papers())
     for path in readmes.files():
-        keys = readmes.keys_of(path.read_text())
+        keys = papers.keys_of(path.read_text())
         assert len(keys) == len(set(keys)), path
 
 
@@ -355,15 +358,15 @@ def test_planted_mistakes_are_counted_as_they_are_made():
     """Catches MISTAKES that a file makes in another way than the pages count, from its text."""
     for script in examples.scripts():
         counts = {fails: len(named) for fails, named in equations.of(script).MISTAKES.items()}
-        assert readmes.planted(equations.path_of(script)) == counts, script
+        assert mistakes.planted(equations.path_of(script)) == counts, script
 
 
 def test_a_long_difference_is_not_shown():
     """Of algorithm() alone: what changes in a few lines, and all of it where that is as short."""
-    shown = readmes.diff(support.ROOT / "ADAG", "DOWNPOUR-Easy")
+    shown = algorithm.diff(support.ROOT / "ADAG", "DOWNPOUR-Easy")
     assert "\n```diff\n" in shown and "def algorithm" not in shown and "def load_data" not in shown
     assert "/ flags.local_steps" in shown and "regions.py --diff ../DOWNPOUR-Easy/" in shown
-    whole = readmes.diff(support.ROOT / "HogWild", "Ring-AllReduce")
+    whole = algorithm.diff(support.ROOT / "HogWild", "Ring-AllReduce")
     assert (
         "\n```python\ndef server(" in whole
         and "\n\ndef update(" in whole
@@ -374,7 +377,7 @@ def test_a_long_difference_is_not_shown():
 def test_samples_are_of_the_first_run():
     """Catches a sample output, or results, that another run has left."""
     for name in reading_order.examples():
-        measured = readmes.read_json(support.ROOT / name / "results.json")
+        measured = examples.read_json(support.ROOT / name / "results.json")
         first, output = measured["runs"][0], "\n".join(measured["output"])
         assert len(measured["runs"]) >= 3, name
         assert "test accuracy %.1f%%" % (100 * first["test_accuracy"]) in output, name
@@ -458,7 +461,7 @@ def test_numbers_in_advice_stand_where_it_links_to():
 def test_the_numbers_of_the_front_page():
     """Catches a sentence whose number is not generated, and one that is not of the results."""
     page = (support.ROOT / "README.md").read_text()
-    assert all(re.search(words, page) for words in readmes.NUMBERS)
+    assert all(re.search(words, page) for words in front_page.NUMBERS)
     section = page.partition("\n## What was found\n")[2].partition("\n## ")[0]
     measured = (support.ROOT / "Measurements" / "Scaling" / "table.txt").read_text()
     measured += (support.ROOT / "Measurements" / "Same-Staleness" / "table.txt").read_text()
@@ -535,7 +538,7 @@ def test_commands_exist():
                 for word in words:
                     text = "".join(texts)
                     if " --" in word:  # an example with its flags
-                        text = readmes.script(support.ROOT / word.split()[0]).read_text()
+                        text = docstrings.script(support.ROOT / word.split()[0]).read_text()
                     for flag in re.findall(r"(?:^|\s)(--[\w-]+)", word):
                         # As a parser takes it, or in a list of (name, default, help).
                         known = f'"{flag}"' in text or f'("{flag[2:]}", ' in text
@@ -564,7 +567,7 @@ def test_the_citation_is_of_this_version():
         assert re.fullmatch(r"\d{4}-\d\d-\d\d", date)
     assert newest == "{}, {}".format(citation["version"], date)
     assert citation.get("date-released", "not released") == date
-    archive = readmes.read_json(support.ROOT / ".zenodo.json")
+    archive = examples.read_json(support.ROOT / ".zenodo.json")
     assert archive["upload_type"] == "software" and archive["description"]
     assert archive["creators"] == citation["authors"], "Zenodo and GitHub name the same people"
     assert "version" not in archive, "Zenodo takes that of the tag"
@@ -615,7 +618,7 @@ def test_issue_forms_ask_for_what_is_needed():
 
 def test_flags_in_the_table_are_argparse_s():
     """The generated table of flags, which is read from the text, is what --help says."""
-    script = readmes.script(support.ROOT / "HogWild")
+    script = docstrings.script(support.ROOT / "HogWild")
     help_text = " ".join(
         support.python(
             "import runpy, sys; sys.argv[:] = [sys.argv[1], '--help']; "
@@ -624,7 +627,7 @@ def test_flags_in_the_table_are_argparse_s():
         ).stdout.split()
     )
     rows = re.findall(
-        r"^\| `(--\S+)` \| (\S+) \| (.*) \|$", readmes.shared_flags(None, None), re.MULTILINE
+        r"^\| `(--\S+)` \| (\S+) \| (.*) \|$", flags.shared_flags(None, None), re.MULTILINE
     )
     assert len(rows) >= 6
     for flag, default, text in rows:

@@ -41,7 +41,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         epilog="OUTPUT_DIR names the run directory; without it tfrun makes a new one, "
         "$RUNS_DIR/<example>/<time> (RUNS_DIR: ./runs).",
     )
-    add, variables = parser.add_argument, os.environ
+    add = parser.add_argument
+    variables = os.environ
     add("--version", action="version", version=f"tfrun {tfrun.__version__}")
     add("--ps", type=count, default=0, metavar="N", help="parameter servers (0)")
     add("--workers", type=count, default=1, metavar="N", help="workers (1)")
@@ -58,7 +59,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     text = "run in a network of its own, which nothing outside can reach; Linux only "
     isolated = bool(variables.get("TFRUN_ISOLATE"))
     add("--isolate", action="store_true", default=isolated, help=text + "(TFRUN_ISOLATE=1)")
-    amount, text = resources.per_role(resources.whole), "cores of its own for each such task; Linux"
+    amount = resources.per_role(resources.whole)
+    text = "cores of its own for each such task; Linux"
     add("--cpus", type=amount, default={}, metavar="ps=1,worker=1", help=text)
     text = "GPUs of its own for each such task, none for others"
     add("--gpus", type=amount, default={}, metavar="worker=1", help=text)

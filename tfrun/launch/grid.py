@@ -53,7 +53,15 @@ def named(points: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 def deal(gpus: list[str], n: int) -> list[list[str]]:
     """Returns [[GPU, ...]] for n runs at once, which share GPUs where there are too few."""
-    return [gpus[i::n] or gpus[i % len(gpus) :][:1] if gpus else [] for i in range(n)]
+    if not gpus:
+        return [[] for _ in range(n)]
+    gpus_of_runs = []
+    for i in range(n):
+        own = gpus[i::n]
+        if not own:
+            own = [gpus[i % len(gpus)]]
+        gpus_of_runs.append(own)
+    return gpus_of_runs
 
 
 def run(

@@ -89,7 +89,8 @@ class TaskOutput:
 
         wrong_flag: show the error of the usage alone.
         """
-        for name in [*self.held_lines][:1]:
+        if self.held_lines:
+            name = next(iter(self.held_lines))
             if wrong_flag:
                 self.held_lines = {name: self.held_lines[name][-1:]}
             self.release(name)

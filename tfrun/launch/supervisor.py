@@ -352,9 +352,10 @@ class Run:
             while self.unfinished() and time.monotonic() < deadline:
                 with contextlib.suppress(BrokenPipeError):
                     self.poll(deadline)
-        for output in self.outputs.values() if not self.data_differ else []:  # they follow from it
-            with contextlib.suppress(BrokenPipeError):
-                output.show_errors()
+        if not self.data_differ:  # errors follow from that
+            for output in self.outputs.values():
+                with contextlib.suppress(BrokenPipeError):
+                    output.show_errors()
         self.watchdog.communicate()
         for held in self.sockets:
             held.close()

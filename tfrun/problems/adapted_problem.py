@@ -269,7 +269,9 @@ def refuse_large_numbers(kind: str, name: str, parts: Any) -> None:
 
     Fractions are rounded to seven digits, as in any float32; whole numbers tell rows apart.
     """
-    for part in keras.tree.flatten(parts) if kind in forms else []:
+    if kind not in forms:
+        return
+    for part in keras.tree.flatten(parts):
         values = part.astype("float64")
         large = np.abs(values) >= LARGEST
         if part.dtype.kind == "f":  # of those, any that float32 would change

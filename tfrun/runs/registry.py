@@ -187,13 +187,16 @@ def live_processes(record: dict[str, Any]) -> list[psutil.Process]:
     A task begins a session of its own. Where it has ended, what it has started is known by its
     OUTPUT_DIR, should others have the ids of a run that ended long ago.
     """
-    groups, alive = {}, []  # {id of a group: whether its leader lives}
+    groups: dict[int, bool] = {}  # {id of a group: whether its leader lives}
     for leader in (task["process"] for task in record["tasks"] if task["process"]):
         # A group outlives its leader; while it does nobody else gets the leader's id.
         lives = start_of(leader["pid"]) is not None
         if not lives or is_same_process(leader):
             groups[leader["pid"]] = lives
-    for pid in psutil.pids() if groups else []:
+    alive: list[psutil.Process] = []
+    if not groups:
+        return alive
+    for pid in psutil.pids():
         with contextlib.suppress(psutil.Error, OSError):
             if (group := os.getpgid(pid)) in groups and os.getsid(pid) == group:
                 running = psutil.Process(pid)
