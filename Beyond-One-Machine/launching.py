@@ -195,7 +195,9 @@ def command(script, arguments, output):
 
     output.mkdir(parents=True, exist_ok=True)
     try:
-        return problems.plug(os.environ.get("PROBLEM"), [str(script), *arguments], output)
+        return problems.install_problem(
+            os.environ.get("PROBLEM"), [str(script), *arguments], output
+        )
     except ValueError as error:
         print(error, file=sys.stderr)
         sys.exit(2)

@@ -20,7 +20,7 @@ import sys
 import numpy as np
 from lab import examples
 from tfrun.runs import models
-from tfrun.launch import quiet
+from tfrun.launch import without_notices
 from tfrun.runs import run_directory
 from tfrun.runs.data import RunData
 
@@ -128,4 +128,4 @@ def main():
 if __name__ == "__main__":
     if "QUIET" in os.environ:
         sys.exit(main())
-    sys.exit(quiet.run([sys.executable, *sys.argv], QUIET="1"))  # without TensorFlow's notices
+    sys.exit(without_notices.run([sys.executable, *sys.argv], QUIET="1"))

@@ -79,7 +79,7 @@ def train(script, problem, directory):
         drivers.run(["bash", run, *flags], directory, PROBLEM=str(problem))
         return
     directory.mkdir()
-    (copy,) = problems.plug(problem, [str(script)], directory)
+    (copy,) = problems.install_problem(problem, [str(script)], directory)
     try:
         trained = forked.train(pathlib.Path(copy), jobs_of(script), flags, directory)[0]
     except SystemExit as error:  # "worker-0 of SCRIPT failed: " and the end of what is in its file

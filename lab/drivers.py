@@ -87,7 +87,7 @@ class Parser(argparse.ArgumentParser):
         )
 
     def full(self, words: str) -> None:
-        """Adds what sitting() takes: --full, of which `words` are the help, and --repeats."""
+        """Adds what measure_session() takes: --full, whose help is `words`, and --repeats."""
         self.number("--repeats", 3, "runs of each case, where --full stands")
         self.add_argument("--full", action="store_true", help=words)
 
@@ -115,7 +115,7 @@ def digests_of(examples: Iterable[str]) -> dict[str, str]:
     return {name: example_digest(main_script(name)) for name in sorted(set(examples))}
 
 
-def leave_digests(digests: Mapping[str, str], directory: pathlib.Path) -> None:
+def write_digests(digests: Mapping[str, str], directory: pathlib.Path) -> None:
     """Writes results_digests.json: which script of each example was measured."""
     (directory / "results_digests.json").write_text(json.dumps(digests, indent=1) + "\n")
 
@@ -135,7 +135,7 @@ def forget_outdated(known: dict[str, Any], digests: Mapping[str, str]) -> None:
         noted[name] = digest
 
 
-def by_turns(
+def measure_round_robin(
     console: Console,
     cases: Sequence[Case],
     repeats: int,
@@ -147,7 +147,7 @@ def by_turns(
     """Measures cases, tuples that begin with a name, so that a slow minute meets all of them.
 
     Returns {name: [measure(case, repeat) of each repeat]}. kept: a file with what an earlier
-    sitting has measured, which is not measured again; it grows with each measurement. tries: how
+    session has measured, which is not measured again; it grows with each measurement. tries: how
     often a case is measured at most while other processes use the machine. digests: {case: the
     digest of its script}; what was kept of a case counts only if it has this digest.
     """
@@ -174,7 +174,7 @@ def by_turns(
     return results
 
 
-def others_of(kept: pathlib.Path, begins: Iterable[str] = ("",)) -> float:
+def other_processes_share(kept: pathlib.Path, begins: Iterable[str] = ("",)) -> float:
     """Returns the largest share of a core that others used during a measurement in this file.
 
     begins: only cases whose names begin with one of these count.
@@ -184,7 +184,7 @@ def others_of(kept: pathlib.Path, begins: Iterable[str] = ("",)) -> float:
     return max((share for name in names for share in shares[name]), default=0)
 
 
-def sitting(
+def measure_session(
     console: Console,
     directory: pathlib.Path,
     flags: argparse.Namespace,
@@ -193,7 +193,7 @@ def sitting(
     words: str,
     examples: Sequence[str],
 ) -> tuple[dict[str, list[Any]], str, float]:
-    """Measures cases by turns, or those that an earlier sitting has left.
+    """Measures cases by turns, or those that an earlier session has left.
 
     flags: those of Parser.full() and redraw(). examples: that of each case. Returns what report()
     takes; `words` say what was measured.
@@ -203,9 +203,13 @@ def sitting(
     tries = 1 if flags.anyway else 3
     digests = digests_of(examples)
     of_cases = {case[0]: digests[example] for case, example in zip(cases, examples, strict=True)}
-    results = by_turns(console, cases, repeats, measure, kept, tries, of_cases)
-    leave_digests(digests, directory)
-    return results, f"{words}; median (range) of {repeats}; {setting()}", others_of(kept)
+    results = measure_round_robin(console, cases, repeats, measure, kept, tries, of_cases)
+    write_digests(digests, directory)
+    return (
+        results,
+        f"{words}; median (range) of {repeats}; {setting()}",
+        other_processes_share(kept),
+    )
 
 
 def plain_table(*columns: Any) -> Table:
@@ -263,7 +267,7 @@ def report(
     source = directory / "results.json"
     write_results(source, results)
     draw(results, directory / f"{name}.png", source)
-    leave(console, directory, f"{name}.png")
+    write_table(console, directory, f"{name}.png")
 
 
 def write_results(path: pathlib.Path, results: Any) -> None:
@@ -407,7 +411,7 @@ def table_console(width: int) -> Console:
     return Console(width=None if sys.stdout.isatty() else width, record=True)
 
 
-def leave(console: Console, directory: pathlib.Path, what: str) -> None:
+def write_table(console: Console, directory: pathlib.Path, what: str) -> None:
     """Writes all that the console has shown into table.txt, which the page shows; names `what`."""
     lines = [line.rstrip() for line in console.export_text().splitlines()]
     (directory / "table.txt").write_text("\n".join(lines) + "\n")

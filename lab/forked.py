@@ -88,7 +88,7 @@ def train(
     ports, held = cluster.hold_ports(len(own))
     names = [address for address, _ in hosts[: len(own)]] if hosts else None
     addresses = cluster.addresses(jobs, ports, names)
-    environments = cluster.on_machine(own, addresses, directory, cluster.cores(), [])
+    environments = cluster.task_environments(own, addresses, directory, cluster.cores(), [])
     deadline = time.monotonic() + RUN_SECONDS
     tasks = {}
     samples = []

@@ -50,7 +50,7 @@ REFERENCES = {
 # What an example still needs behind create(), and which command writes it.
 BY_TOOLS = {
     "lab/results.py {name}": "{name}/results.json, {name}/curves.png",
-    "lab/picture_marks.py": "tests/pictures.txt",
+    "lab/picture_digests.py": "tests/pictures.txt",
     "Your-Model/run_matrix.sh --only {own}": "Your-Model/matrix.json, Your-Model/matrix.txt",
     "lab/diagrams.py --fix": "docs/figures/{figure}",
     "lab/readmes.py --fix": "generated parts of README.md, {name}/README.md, and its neighbours",

@@ -3,7 +3,7 @@
 import pathlib
 from typing import Any
 
-from lab import docstrings, measured_before, reading_order
+from lab import docstrings, reading_order, session_results
 from lab.examples import PARENTS, ROOT, ToolError, example_digest, read_json, script_of, shown
 
 
@@ -67,7 +67,7 @@ def check_compared(name: str, runs: Any, source: pathlib.Path) -> None:
             raise ToolError(f"{shown(source)} shows {run.get('example')}'s numbers as {name}'s")
     digest = read_json(digests).get(folder)
     is_today = digest == example_digest(docstrings.script(ROOT / folder))
-    if not is_today and not measured_before.is_measured_before(folder, digest):
+    if not is_today and not session_results.is_session_result(folder, digest):
         raise ToolError(
             f"{shown(source)} is outdated, because the script of {folder} has changed: run "
             f"{shown(source.parent)} again, or python lab/results.py {folder} --unchanged if the "

@@ -6,7 +6,7 @@
 Such a part stands between <!-- generated: NAME --> and <!-- end -->; NAME is a function in PARTS.
 docs/reading-order.txt has the examples in their order, docs/papers.txt the papers. Numbers are
 shown only on the page of the example that they were measured on. Those of its own page need the
-script that was measured; those of other measurements may be of the script of measured_before.py,
+script that was measured; those of other measurements may be of the script of session_results.py,
 and then say so.
 Of the glossary only the links are generated: its words stand on the page.
 """

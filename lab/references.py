@@ -17,10 +17,20 @@ class HogWild:
     """w <- w - lr * g(w_k)."""
 
     def __init__(
-        self, w: list[np.ndarray], workers: int, gradient: Gradient, lr: float, **knobs: Any
+        self,
+        w: list[np.ndarray],
+        workers: int,
+        gradient: Gradient,
+        lr: float,
+        **hyperparameters: Any,
     ) -> None:
         self.w = [np.array(v, np.float64) for v in w]
-        self.n, self.gradient, self.lr, self.knobs = workers, gradient, lr, knobs
+        self.n, self.gradient, self.lr, self.hyperparameters = (
+            workers,
+            gradient,
+            lr,
+            hyperparameters,
+        )
         self.step = 0
         self.pulled: dict[int, tuple[int, list[np.ndarray]]] = {}
 
@@ -51,7 +61,7 @@ class Easy(HogWild):
     """a <- a + g(w_k), w_k <- w_k - lr * g(w_k), T times; w <- w - lr * a."""
 
     def update(self, k: int, version: int, w_k: list[np.ndarray]) -> float:
-        T, a = self.knobs["local_steps"], [np.zeros_like(v) for v in w_k]
+        T, a = self.hyperparameters["local_steps"], [np.zeros_like(v) for v in w_k]
         for t in range(T):
             loss, g = self.gradient(k, version * T + t, w_k)
             a = [s + d for s, d in zip(a, g)]
@@ -67,7 +77,7 @@ class Adag(Easy):
     """As Easy, but w <- w - lr * a / T."""
 
     def apply(self, a: list[np.ndarray], tau: int) -> None:
-        self.w = [v - self.lr * s / self.knobs["local_steps"] for v, s in zip(self.w, a)]
+        self.w = [v - self.lr * s / self.hyperparameters["local_steps"] for v, s in zip(self.w, a)]
 
 
 class Dyn(Easy):
@@ -80,13 +90,13 @@ class Dyn(Easy):
 class Downpour(Easy):
     """As Easy, but h <- h + a^2, w <- w - server_lr * a / sqrt(h)."""
 
-    def __init__(self, w: list[np.ndarray], *more: Any, **knobs: Any) -> None:
-        super().__init__(w, *more, **knobs)
-        self.h = [np.full_like(v, knobs["initial_accumulator"]) for v in self.w]
+    def __init__(self, w: list[np.ndarray], *more: Any, **hyperparameters: Any) -> None:
+        super().__init__(w, *more, **hyperparameters)
+        self.h = [np.full_like(v, hyperparameters["initial_accumulator"]) for v in self.w]
 
     def apply(self, a: list[np.ndarray], tau: int) -> None:
         self.h = [h + s**2 for h, s in zip(self.h, a)]
-        rate = self.knobs["server_lr"]
+        rate = self.hyperparameters["server_lr"]
         self.w = [v - rate * s / np.sqrt(h) for v, s, h in zip(self.w, a, self.h)]
 
     def values(self) -> dict[str, list[np.ndarray]]:
@@ -97,8 +107,8 @@ class Elastic(HogWild):
     """E = alpha * (w_k - w), w <- w + E, alpha = lr * rho, and then w_k <- w_k - E + v, where
     v <- delta * v - lr * g(w_k + delta * v) is of the w_k before; T - 1 times w_k <- w_k + v."""
 
-    def __init__(self, w: list[np.ndarray], *more: Any, **knobs: Any) -> None:
-        super().__init__(w, *more, **knobs)
+    def __init__(self, w: list[np.ndarray], *more: Any, **hyperparameters: Any) -> None:
+        super().__init__(w, *more, **hyperparameters)
         self.own: dict[int, list[np.ndarray]] = {}
         self.v = {k: [np.zeros_like(v) for v in self.w] for k in range(self.n)}
 
@@ -107,9 +117,9 @@ class Elastic(HogWild):
         self.own.setdefault(k, self.copy())  # it begins as w
 
     def update(self, k: int, version: int, _: list[np.ndarray]) -> float:
-        T, w_k, v = self.knobs["local_steps"], self.own[k], self.v[k]
-        delta = self.knobs.get("momentum", 0.0)
-        force = [self.lr * self.knobs["rho"] * (p - c) for p, c in zip(w_k, self.w)]
+        T, w_k, v = self.hyperparameters["local_steps"], self.own[k], self.v[k]
+        delta = self.hyperparameters.get("momentum", 0.0)
+        force = [self.lr * self.hyperparameters["rho"] * (p - c) for p, c in zip(w_k, self.w)]
         self.w = [c + e for c, e in zip(self.w, force)]
         for t in range(T):
             ahead = [p + delta * m for p, m in zip(w_k, v)]
@@ -124,7 +134,7 @@ class Elastic(HogWild):
     def values(self) -> dict[str, list[np.ndarray]]:
         values = super().values()
         values["own parameters"] = [v for k in range(self.n) for v in self.own.get(k, self.w)]
-        if "momentum" in self.knobs:
+        if "momentum" in self.hyperparameters:
             values["velocities"] = [v for k in range(self.n) for v in self.v[k]]
         return values
 
@@ -141,7 +151,10 @@ class Synchronous(HogWild):
 
     def rate(self) -> float:
         """Grows from lr / N to lr over the steps of the warm-up."""
-        warmup, n = self.knobs.get("warmup_steps", 0), self.n - self.knobs.get("backup_workers", 0)
+        warmup, n = (
+            self.hyperparameters.get("warmup_steps", 0),
+            self.n - self.hyperparameters.get("backup_workers", 0),
+        )
         done = min(1, self.step / warmup) if warmup else 1
         return self.lr / n + (self.lr - self.lr / n) * done
 
@@ -154,7 +167,7 @@ class DifferentRates(Synchronous):
     """w <- w - sum of lr_k * g_k(w)."""
 
     def move(self, g: list[list[np.ndarray]], those: Sequence[int]) -> None:
-        rates = self.knobs["learning_rates"]
+        rates = self.hyperparameters["learning_rates"]
         self.w = [
             v - sum(rates[k % len(rates)] * d for k, d in zip(those, ds))
             for v, ds in zip(self.w, zip(*g))
@@ -165,7 +178,7 @@ class Sagn(Synchronous):
     """w <- w - lr * (1/n) * sum of a_k / T, a_k as in Adag."""
 
     def joint_step(self, those: Sequence[int]) -> list[float]:
-        T, means, losses = self.knobs["local_steps"], [], []
+        T, means, losses = self.hyperparameters["local_steps"], [], []
         for k in those:
             w_k, a = self.copy(), [np.zeros_like(v) for v in self.w]
             for t in range(T):

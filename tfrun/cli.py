@@ -7,7 +7,7 @@ import sys
 
 from tfrun.arguments import fail
 from tfrun.commands import COMMANDS, LAUNCH
-from tfrun.launch import quiet
+from tfrun.launch import without_notices
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -23,7 +23,7 @@ def main(arguments: list[str] | None = None) -> int:
     if command.needs_tensorflow:
         if not importlib.util.find_spec("tensorflow"):
             return fail(f"tfrun {name} needs TensorFlow 2.21: pip install 'tensorflow==2.21.*'", 1)
-        return quiet.run_module(f"tfrun.commands.{command.module}", *arguments)
+        return without_notices.run_module(f"tfrun.commands.{command.module}", *arguments)
     try:
         # This one only: what the others import would slow a launch down.
         module = importlib.import_module(f"tfrun.commands.{command.module}")

@@ -54,7 +54,7 @@ def main():
         different.add(json.dumps([[result["run"], result["metrics"]] for result in table]))
         return seconds
 
-    seconds = drivers.by_turns(drivers.table_console(80), WAYS, flags.repeats, measure)
+    seconds = drivers.measure_round_robin(drivers.table_console(80), WAYS, flags.repeats, measure)
     spark.stop()
     measured = {
         "command": f"bash run_measure.sh --repeats {flags.repeats}",

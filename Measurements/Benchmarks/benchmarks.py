@@ -280,7 +280,7 @@ def measure_forms(names, flags):
             return peer(name, "digits", pathlib.Path(folder), ONE_THREAD, form)
 
     kept = directory / "measured-forms.json"
-    rates = drivers.by_turns(drivers.table_console(120), plan, 3, rate, kept)
+    rates = drivers.measure_round_robin(drivers.table_console(120), plan, 3, rate, kept)
     for key, name, form in plan:
         results.setdefault(name, {})[form] = rates[key]
     about = f"{drivers.setting(*versions())}; {idle.words(others.share())}"
@@ -342,8 +342,8 @@ def main():
             for (name,) in cases
             if model == "digits" or name not in (START_UP, IMPORT)
         ]
-        kept = directory / "measured.json"  # what an earlier sitting has measured
-        rates = drivers.by_turns(
+        kept = directory / "measured.json"  # what an earlier session has measured
+        rates = drivers.measure_round_robin(
             console, plan, rounds, lambda case, _: measure(*case[1:], ONE_THREAD), kept
         )
         results = {}

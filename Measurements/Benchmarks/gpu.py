@@ -86,7 +86,7 @@ def measure(flags, setting):
             return rate(*case[1:], pathlib.Path(folder))
 
     kept = directory / "measured-gpu.json"
-    rates = drivers.by_turns(drivers.table_console(120), plan, flags.rounds, one, kept)
+    rates = drivers.measure_round_robin(drivers.table_console(120), plan, flags.rounds, one, kept)
     name = ", ".join(nvidia_smi("--query-gpu=name,driver_version", "--format=csv,noheader"))
     about = f"{name}; {drivers.setting(*setting)}; {idle.words(others.share())}"
     results = {"rates": rates, "about": about}

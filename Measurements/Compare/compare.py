@@ -38,7 +38,7 @@ FINAL, AGAIN = 100, 200  # the first seed of the runs that are reported, and of 
 SEEDS, OWN_SEEDS = 5, 3  # runs at the best setting; of a problem of one's own
 OWN_SECONDS = 20  # of a run of such a problem
 START_SECONDS, LOCAL_SECONDS = 8, 12  # to start and to end a run; of one without seconds: guesses
-USUAL_TRIES = (6, 9)  # of a search: so many, and so many for each knob
+USUAL_TRIES = (6, 9)  # of a search: so many, and so many for each hyperparameter
 WIDTH = 250  # of table.txt
 SLOW_NETWORK = examples.ROOT / "Measurements" / "Slow-Network"
 # Everything waits for a test in these kinds; the seconds are without it.
@@ -63,7 +63,7 @@ SERVER_RATE = (STEPS_FLAG, '    ("server-rate", 0.1, "of the common step"),\n' +
 
 # Rows: what a table calls a row, and what it is ------------------------------------------------
 
-# example: its folder and own flags. changes: of its script. more: knobs that these add.
+# example: its folder and own flags. changes: of its script. more: hyperparameters that these add.
 # follows, setting: a row that is not tuned: setting(results of the row that it follows) returns
 # the words of its flags. first: its first seed. workers: None: as many as the task has.
 Row = collections.namedtuple(
@@ -313,8 +313,8 @@ def value_of(flag, words):
     return values[-1] if values else None
 
 
-def knobs_of(name, task, before=None):
-    """Returns the Knobs of a row. before: {flag: the step at which its search may begin}."""
+def hyperparameters_of(name, task, before=None):
+    """Returns the Hyperparameters of a row. before: {flag: the step at which its search may begin}."""
     row = row_of(name)
     folder, *own = shlex.split(row.example)
     own = [word.split("=")[0] for word in own]
@@ -323,24 +323,34 @@ def knobs_of(name, task, before=None):
     start = STARTS.get(folder, START)
     if task.problem and start > -5:
         start = GPT_START
-    knobs = [search.rate("learning-rate", start)]
+    hyperparameters = [search.rate("learning-rate", start)]
     if has_flag(folder, "local-steps") and folder != "DynSGD" and task.local_steps:
-        knobs.append(search.ladder("local-steps", LOCAL_STEPS, task.local_steps))
+        hyperparameters.append(search.ladder("local-steps", LOCAL_STEPS, task.local_steps))
     if has_flag(folder, "server-lr"):
-        knobs.append(search.rate("server-lr", 0))
+        hyperparameters.append(search.rate("server-lr", 0))
     if has_flag(folder, "rho"):
-        knobs.append(search.ladder("rho", ALPHAS, 0.45))
+        hyperparameters.append(search.ladder("rho", ALPHAS, 0.45))
     if has_flag(folder, "outer-rate"):
-        knobs.append(search.rate("outer-rate", 6 if "--outer-momentum" in own else 2))
+        hyperparameters.append(search.rate("outer-rate", 6 if "--outer-momentum" in own else 2))
     if has_flag(folder, "compensation"):
-        knobs.append(search.ladder("compensation", LAMBDAS, 4))
-    knobs = [knob for knob in [*knobs, *row.more] if f"--{knob.flag}" not in own]
-    return [knob._replace(start=(before or {}).get(knob.flag, knob.start)) for knob in knobs]
+        hyperparameters.append(search.ladder("compensation", LAMBDAS, 4))
+    hyperparameters = [
+        hyperparameter
+        for hyperparameter in [*hyperparameters, *row.more]
+        if f"--{hyperparameter.flag}" not in own
+    ]
+    return [
+        hyperparameter._replace(start=(before or {}).get(hyperparameter.flag, hyperparameter.start))
+        for hyperparameter in hyperparameters
+    ]
 
 
-def flags_of_point(name, task, knobs, point):
+def flags_of_point(name, task, hyperparameters, point):
     """Returns the flags of a point as words."""
-    values = {knob.flag: search.value(knob, step) for knob, step in zip(knobs, point)}
+    values = {
+        hyperparameter.flag: search.value(hyperparameter, step)
+        for hyperparameter, step in zip(hyperparameters, point)
+    }
     if "rho" in values:
         alpha = values["rho"] / workers_of(task, name)
         values["rho"] = float(f"{alpha / values['learning-rate']:.6g}")
@@ -529,7 +539,9 @@ class Measurement:
                 return
             setting = row.setting(base)
         else:
-            setting = self.tune(task_name, name, knobs_of(name, task, self.before(task_name, name)))
+            setting = self.tune(
+                task_name, name, hyperparameters_of(name, task, self.before(task_name, name))
+            )
         if setting is None:
             return
         case = self.cases.setdefault(f"{task_name}: {name}", {"tries": [], "runs": []})
@@ -553,15 +565,15 @@ class Measurement:
             return None
         return case["point"]
 
-    def tune(self, task_name, name, knobs):
+    def tune(self, task_name, name, hyperparameters):
         """Tries settings until the search ends; returns the words of the best, None without one."""
         case = self.case(task_name, name)
-        if not knobs:
+        if not hyperparameters:
             return ""
-        while following := search.next_try(case["tries"], knobs, pushes_sum(name)):
+        while following := search.next_try(case["tries"], hyperparameters, pushes_sum(name)):
             point, seed, stage, limit, curve = following
             task = self.flags.tasks[task_name]
-            setting = flags_of_point(name, task, knobs, point)
+            setting = flags_of_point(name, task, hyperparameters, point)
             run = self.run(task_name, name, setting, seed, True, limit, curve)
             tried = one_run.tried(run, seed, stage, point, None)
             self.keep(task_name, name, "tries", {**tried, "words": setting})
@@ -574,9 +586,9 @@ class Measurement:
         if best is None:
             return None
         self.cases[f"{task_name}: {name}"]["point"] = {
-            knob.flag: step for knob, step in zip(knobs, best)
+            hyperparameter.flag: step for hyperparameter, step in zip(hyperparameters, best)
         }
-        return flags_of_point(name, self.flags.tasks[task_name], knobs, best)
+        return flags_of_point(name, self.flags.tasks[task_name], hyperparameters, best)
 
 
 def local_steps(name, flags):
@@ -709,21 +721,24 @@ def minutes(measurement, plan, more=START_SECONDS):
     tries = [tried for case in measurement.cases.values() for tried in case["tries"]]
     known = [tried["took"] - tried["at"] for tried in tries if tried.get("took")]
     more = statistics.median(known) if known else more
-    (first, each_knob), likely, most = USUAL_TRIES, 0, 0
+    (first, each_hyperparameter), likely, most = USUAL_TRIES, 0, 0
     for task_name, name in plan:
         task, case = measurement.flags.tasks[task_name], measurement.case(task_name, name)
         runs = max(0, measurement.flags.seeds - len(case["runs"]))
-        knobs = knobs_of(name, task)
+        hyperparameters = hyperparameters_of(name, task)
         if (
             "chosen" in case
-            or not knobs
-            or not search.next_try(case["tries"], knobs, pushes_sum(name))
+            or not hyperparameters
+            or not search.next_try(case["tries"], hyperparameters, pushes_sum(name))
         ):
             left = 0
             usual = 0
         else:
             left = search.MOST - len(case["tries"])
-            usual = min(left, max(0, first + each_knob * len(knobs) - len(case["tries"])))
+            usual = min(
+                left,
+                max(0, first + each_hyperparameter * len(hyperparameters) - len(case["tries"])),
+            )
         run_seconds = (task.seconds or LOCAL_SECONDS) + more
         likely, most = likely + (usual + runs) * run_seconds, most + (left + runs) * run_seconds
     return math.ceil(likely / 60), math.ceil(most / 60)
@@ -754,11 +769,11 @@ def searched(tasks):
     """Returns report.results_of's function: how the search of a row has ended."""
 
     def how(task_name, name, case):
-        knobs = knobs_of(name, tasks[task_name]) if task_name in tasks else []
-        if not knobs:
+        hyperparameters = hyperparameters_of(name, tasks[task_name]) if task_name in tasks else []
+        if not hyperparameters:
             return True, False
-        ended = search.next_try(case["tries"], knobs, pushes_sum(name)) is None
-        return ended, search.at_the_edge(case["tries"], knobs, pushes_sum(name))
+        ended = search.next_try(case["tries"], hyperparameters, pushes_sum(name)) is None
+        return ended, search.at_the_edge(case["tries"], hyperparameters, pushes_sum(name))
 
     return how
 
@@ -836,7 +851,7 @@ def leave(flags, source, directory):
     console.print(report.when_and_where(results), soft_wrap=True)
     (directory / "page.txt").write_text(page_of(results, flags.tasks) + "\n")
     drawing.draw_all(results, directory, own)
-    drivers.leave(console, directory, "results.json")
+    drivers.write_table(console, directory, "results.json")
 
 
 def main():

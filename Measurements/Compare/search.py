@@ -1,9 +1,9 @@
 """Searches the best setting of an algorithm: which is tried next, and which is the best so far.
 
-A point is a tuple: for each knob the number of a value on its ladder. A try is a dict: point, seed,
-stage, reached (seconds to the target; None: never), loss at its end, ended (why), at (when).
-First each knob is moved in large steps, with one seed each. Then the neighbours of the best,
-a small step away, meet it with SEEDS seeds. Both go on until no neighbour is better.
+A point is a tuple: for each hyperparameter the number of a value on its ladder. A try is a dict:
+point, seed, stage, reached (seconds to the target; None: never), loss at its end, ended (why), at
+(when). First each hyperparameter is moved in large steps, with one seed each. Then the neighbours
+of the best, a small step away, meet it with SEEDS seeds. Both go on until no neighbour is better.
 """
 
 import collections
@@ -17,62 +17,68 @@ PATIENCE = 1.3  # times the best time, for a try that has one seed
 LATE, TIME, REACHED = "late", "time", "reached"
 DIVERGED, HOPELESS, FAILED = "diverged", "hopeless", "failed"
 NEVER = (math.inf, math.inf)
-# A rate's step k is the value base * 2**(k / 2). values: those of a knob that is no rate.
+# A rate's step k is the value base * 2**(k / 2). values: those of a hyperparameter that is no rate.
 # start: a step, or the place of a value. highest: None for a rate without a limit.
-Knob = collections.namedtuple("Knob", "flag values base start highest")
+Hyperparameter = collections.namedtuple("Hyperparameter", "flag values base start highest")
 # limit: seconds after which a try that has not reached the target is no better than the best.
 # curve: (seconds, losses) of the best, where that never came to the target.
 Next = collections.namedtuple("Next", "point seed stage limit curve")
 
 
 def rate(flag, start, base=0.1, highest=None):
-    """Returns a Knob whose steps are a factor of 1.41 apart."""
-    return Knob(flag, None, base, start, highest)
+    """Returns a Hyperparameter whose steps are a factor of 1.41 apart."""
+    return Hyperparameter(flag, None, base, start, highest)
 
 
 def ladder(flag, values, start):
-    """Returns a Knob with these values. start: one of them."""
-    return Knob(flag, tuple(values), None, values.index(start), len(values) - 1)
+    """Returns a Hyperparameter with these values. start: one of them."""
+    return Hyperparameter(flag, tuple(values), None, values.index(start), len(values) - 1)
 
 
-def value(knob, step):
-    """Returns the value of a knob at a step."""
-    return knob.values[step] if knob.values else float(f"{knob.base * 2 ** (step / 2):.3g}")
+def value(hyperparameter, step):
+    """Returns the value of a hyperparameter at a step."""
+    return (
+        hyperparameter.values[step]
+        if hyperparameter.values
+        else float(f"{hyperparameter.base * 2 ** (step / 2):.3g}")
+    )
 
 
-def inside(knob, step):
-    """Returns whether a knob has this step."""
-    lowest = 0 if knob.values else -math.inf
-    return lowest <= step <= (math.inf if knob.highest is None else knob.highest)
+def inside(hyperparameter, step):
+    """Returns whether a hyperparameter has this step."""
+    lowest = 0 if hyperparameter.values else -math.inf
+    return (
+        lowest <= step <= (math.inf if hyperparameter.highest is None else hyperparameter.highest)
+    )
 
 
-def moved(point, knobs, number, steps, sums=False):
-    """Returns the point after a move of one knob; None where its ladder ends.
+def moved(point, hyperparameters, number, steps, sums=False):
+    """Returns the point after a move of one hyperparameter; None where its ladder ends.
 
     sums: whether T times more local steps push a sum that is T times larger: the learning rate,
-    which is the first knob, then moves against it.
+    which is the first hyperparameter, then moves against it.
     """
-    knob, after = knobs[number], list(point)
+    hyperparameter, after = hyperparameters[number], list(point)
     after[number] += steps
-    if not inside(knob, after[number]):
+    if not inside(hyperparameter, after[number]):
         return None
-    if sums and knob.flag == "local-steps":
-        factor = value(knob, after[number]) / value(knob, point[number])
+    if sums and hyperparameter.flag == "local-steps":
+        factor = value(hyperparameter, after[number]) / value(hyperparameter, point[number])
         after[0] -= round(2 * math.log2(factor))
     return tuple(after)
 
 
-def neighbours(point, knobs, large, sums=False):
+def neighbours(point, hyperparameters, large, sums=False):
     """Returns the points one step away: a large step or a small one.
 
-    Of three knobs or more only the rates take small steps: all would be too many tries.
+    Of three hyperparameters or more only the rates take small steps: all would be too many tries.
     """
     points = []
-    for number, knob in enumerate(knobs):
-        if knob.values and not large and len(knobs) > 2:
+    for number, hyperparameter in enumerate(hyperparameters):
+        if hyperparameter.values and not large and len(hyperparameters) > 2:
             continue
-        step = LARGE if large and not knob.values else 1
-        points += [moved(point, knobs, number, sign * step, sums) for sign in (1, -1)]
+        step = LARGE if large and not hyperparameter.values else 1
+        points += [moved(point, hyperparameters, number, sign * step, sums) for sign in (1, -1)]
     return [point for point in points if point is not None]
 
 
@@ -110,10 +116,10 @@ def curve(tries):
     return min(whole, key=score)["curve"] if whole else None
 
 
-def first_stage(tries, knobs, sums):
+def first_stage(tries, hyperparameters, sums):
     """Returns the Next of the stage with large steps; None after its end."""
     tried_at = {point: seeds[0] for point, seeds in latest(tries, (1,)).items()}
-    start = tuple(knob.start for knob in knobs)
+    start = tuple(hyperparameter.start for hyperparameter in hyperparameters)
     if not tried_at:
         return Next(start, 0, 1, None, None)
     best = min(tried_at, key=lambda point: score(tried_at[point]))  # of equals, the first
@@ -124,7 +130,7 @@ def first_stage(tries, knobs, sums):
         return Next((lowest[0] - LARGE, *lowest[1:]), 0, 1, None, None)
     seconds, _ = score(tried_at[best])
     limit = PATIENCE * seconds if seconds < math.inf else None
-    for point in neighbours(best, knobs, True, sums):
+    for point in neighbours(best, hyperparameters, True, sums):
         if point not in tried_at:
             return Next(point, 0, 1, limit, curve([tried_at[best]]))
     return None
@@ -148,7 +154,7 @@ def is_known(tried, seconds):
     return tried["ended"] != LATE or tried["at"] >= seconds
 
 
-def second_stage(tries, knobs, sums):
+def second_stage(tries, hyperparameters, sums):
     """Returns the Next of the stage with small steps; None after its end."""
     best = best_of(tries)
     if best is None:
@@ -161,7 +167,7 @@ def second_stage(tries, knobs, sums):
     have = latest(tries)
     goal = middle(list(have[best].values()))
     limit = goal[0] if goal[0] < math.inf else None
-    for point in neighbours(best, knobs, False, sums):
+    for point in neighbours(best, hyperparameters, False, sums):
         seeds = {
             seed: tried for seed, tried in have.get(point, {}).items() if is_known(tried, goal[0])
         }
@@ -174,11 +180,11 @@ def second_stage(tries, knobs, sums):
     return None
 
 
-def next_try(tries, knobs, sums=False):
+def next_try(tries, hyperparameters, sums=False):
     """Returns the Next try of a search, None after the last one."""
-    if not knobs or len(tries) >= MOST:
+    if not hyperparameters or len(tries) >= MOST:
         return None
-    return first_stage(tries, knobs, sums) or second_stage(tries, knobs, sums)
+    return first_stage(tries, hyperparameters, sums) or second_stage(tries, hyperparameters, sums)
 
 
 def chosen(tries):
@@ -190,8 +196,8 @@ def chosen(tries):
     return None if best is None or score_at[best] == NEVER else best
 
 
-def at_the_edge(tries, knobs, sums=False):
+def at_the_edge(tries, hyperparameters, sums=False):
     """Returns whether a search ended before the neighbours of its best were all known."""
     return chosen(tries) is not None and bool(
-        first_stage(tries, knobs, sums) or second_stage(tries, knobs, sums)
+        first_stage(tries, hyperparameters, sums) or second_stage(tries, hyperparameters, sums)
     )

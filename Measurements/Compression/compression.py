@@ -169,7 +169,7 @@ def main():
 
         words = f"{WORKERS} workers, {flags.updates} updates; KB that a worker sends in an update"
         measured = [example for _, example, *_ in cases]
-        return drivers.sitting(console, directory, flags, cases, run, words, measured)
+        return drivers.measure_session(console, directory, flags, cases, run, words, measured)
 
     drivers.report(__file__, flags, 150, measure_all, table_of, draw)
 

@@ -96,7 +96,7 @@ def main():
         table.add_row(name, *map(str, row))
     console.print(table)
     console.print(f"lines: of the program for one process; {drivers.setting(*versions())}")
-    drivers.leave(console, drivers.output_directory("Lines-Changed"), "table.txt")
+    drivers.write_table(console, drivers.output_directory("Lines-Changed"), "table.txt")
 
 
 if __name__ == "__main__":

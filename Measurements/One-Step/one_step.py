@@ -120,7 +120,7 @@ def main():
     workers = dict.fromkeys(flags.workers)  # each number once
     console, far = drivers.table_console(100), 0
     cases = [((name, n), n, *rest) for name, *rest in chosen for n in workers]
-    results = drivers.by_turns(console, cases, 1, lambda case, _: measure(*case[1:]))
+    results = drivers.measure_round_robin(console, cases, 1, lambda case, _: measure(*case[1:]))
     columns = "implementation", "workers", "apart from the union", "moved in a step"
     table = drivers.plain_table(*columns)
     for (name, n), [(apart, moved)] in results.items():
@@ -129,7 +129,7 @@ def main():
     console.print(table)
     setting = drivers.setting(f"TensorFlow {tf.__version__}")
     console.print(f"the largest of all parameters and steps; {setting}")
-    drivers.leave(console, drivers.output_directory("One-Step"), "table.txt")
+    drivers.write_table(console, drivers.output_directory("One-Step"), "table.txt")
     if far:
         sys.exit(f"{far} of {len(results)} are further than {BOUND:g} apart, or have hardly moved")
 

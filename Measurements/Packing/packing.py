@@ -75,7 +75,7 @@ def main():
     flags, cases = parser.only(CASES)
 
     def measure(console, _):
-        times = drivers.by_turns(
+        times = drivers.measure_round_robin(
             console, cases, flags.repeats, lambda case, _: milliseconds(*case[1:], flags)
         )
         return times, (

@@ -244,7 +244,7 @@ def main():
     def measure_all(console, _):
         if len(getattr(os, "sched_getaffinity", lambda _: [])(0)) < 2:
             sys.exit("pipeline: two cores are needed, and Linux, to give each worker its own")
-        runs = drivers.by_turns(
+        runs = drivers.measure_round_robin(
             console,
             all_cases(flags.micro_batches),
             flags.repeats,

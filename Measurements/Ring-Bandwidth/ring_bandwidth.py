@@ -285,7 +285,7 @@ def main():
             _, name, size = case
             return processes[name].cost(size)
 
-        results = drivers.by_turns(console, cases, flags.repeats, cost)
+        results = drivers.measure_round_robin(console, cases, flags.repeats, cost)
         for ring in processes.values():
             ring.end()
         setting = drivers.setting(f"NumPy {np.__version__}", f"TensorFlow {script.tf.__version__}")

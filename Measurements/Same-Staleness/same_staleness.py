@@ -183,7 +183,7 @@ def next_run(case, results, seeds):
 def by_rounds(groups, seeds, measure, kept, tries, digest=None):
     """Measures groups of cases; in a round each case of a group that is not done has one run.
 
-    Returns {name: [run]}. kept: a file with what an earlier sitting has measured. tries: how often
+    Returns {name: [run]}. kept: a file with what an earlier session has measured. tries: how often
     a run is measured at most while other processes use the machine. digest: of the script that all
     cases measure; what was kept of another one does not count.
     """
@@ -642,11 +642,11 @@ def main():
 
         tries = 1 if flags.anyway else 3
         results = by_rounds(groups, seeds, run, kept, tries, digests[EXAMPLE])
-        drivers.leave_digests(digests, directory)
+        drivers.write_digests(digests, directory)
         most = f"at most {seeds} {'seeds' if seeds > 1 else 'seed'} a rate"
         words = f"{flags.updates} updates of mini-batches of 32, {most}; a gradient takes 5 ms "
         words += f"longer a worker, at least 20 ms; {drivers.setting()}"
-        return results, words, drivers.others_of(kept)
+        return results, words, drivers.other_processes_share(kept)
 
     drivers.report(__file__, flags, 160, measure_all, table_of, draw)
 

@@ -552,7 +552,7 @@ def main():
     source = directory / "results.json"
     source.write_text(text + "\n")
     draw(results, directory / "scale-laboratory.png", source)
-    drivers.leave(console, directory, "scale-laboratory.png")
+    drivers.write_table(console, directory, "scale-laboratory.png")
 
 
 if __name__ == "__main__":

@@ -313,7 +313,7 @@ def main():
 
         words = f"{flags.batches} mini-batches of 32 where a loss stands; a gradient takes "
         words += f"{1000 * MEAN:.0f} ms longer on average"
-        return drivers.sitting(console, directory, flags, cases, run, words, folders)
+        return drivers.measure_session(console, directory, flags, cases, run, words, folders)
 
     drivers.report(__file__, flags, 160, measure_all, table_of, draw)
 

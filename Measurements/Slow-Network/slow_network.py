@@ -258,7 +258,7 @@ def main():
 
         words = "2 workers and batches of 32, unless a row says otherwise"
         measured = [PROGRAMS[name][0] for _, name, *_ in cases]
-        return drivers.sitting(console, directory, flags, cases, run, words, measured)
+        return drivers.measure_session(console, directory, flags, cases, run, words, measured)
 
     drivers.report(__file__, flags, 120, measure_all, table_of, draw)
 

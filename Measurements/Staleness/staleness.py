@@ -258,7 +258,9 @@ def main():
             f"steps of {1000 * ALONE:.0f} ms each; lr 0.1; each push moves w by {flags.move} d",
         ]
         scripts = [case.script for case in cases]
-        return drivers.sitting(console, directory, flags, cases, run, ", ".join(words), scripts)
+        return drivers.measure_session(
+            console, directory, flags, cases, run, ", ".join(words), scripts
+        )
 
     drivers.report(__file__, flags, 176, measure_all, table_of, draw)
 

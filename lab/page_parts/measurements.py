@@ -5,7 +5,7 @@ import pathlib
 import re
 import statistics
 
-from lab import measured_before, pages, provenance
+from lab import pages, provenance, session_results
 from lab.examples import ROOT, load, read, read_json, shown
 
 COMPARE = ROOT / "Measurements" / "Compare" / "results.json"
@@ -38,8 +38,8 @@ def compare(folder: pathlib.Path, _: str | None) -> str:
         return f"{link} has not measured this example by its present rules yet."
     head = f"{link}, eight workers, median (range) of {seeds} runs of {length:g} s"
     digests = read_json(COMPARE.with_name("results_digests.json"))
-    if measured_before.is_measured_before(own, digests.get(own)):
-        head += f", {measured_before.WORDS}"
+    if session_results.is_session_result(own, digests.get(own)):
+        head += f", {session_results.WORDS}"
     return "\n".join([f"{head}:", *lines])
 
 
@@ -75,10 +75,10 @@ def text(folder: pathlib.Path, name: str | None) -> str:
     table = read(path)
     in_markdown = table.startswith(("| ", "**", "<details>", "Measured: "))
     table = table.rstrip("\n") if in_markdown else f"```\n{table}```"
-    if shown(path) in measured_before.TABLES:
-        names = {name.split("/")[-1] for name in measured_before.DIGESTS}
+    if shown(path) in session_results.TABLES:
+        names = {name.split("/")[-1] for name in session_results.DIGESTS}
         in_table = sorted(n for n in names if re.search(rf"(?<![\w-]){n}\b", table))
         *others, last = in_table or ["HogWild"]
         named = f"{', '.join(others)} and {last} were" if others else f"{last} was"
-        table += f"\n\n{named} measured with the {measured_before.WORDS}."
+        table += f"\n\n{named} measured with the {session_results.WORDS}."
     return table

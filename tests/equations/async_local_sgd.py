@@ -6,13 +6,13 @@ from lab.references import HogWild
 
 
 class AsyncLocalSGD(HogWild):
-    def __init__(self, w, *more, **knobs):
-        super().__init__(w, *more, **knobs)
+    def __init__(self, w, *more, **hyperparameters):
+        super().__init__(w, *more, **hyperparameters)
         self.b, self.u = [[np.zeros_like(v) for v in self.w] for _ in "bu"]
 
     def update(self, k, version, w_k):
-        T, N = self.knobs["local_steps"], self.knobs["momentum_delay"]
-        outer, beta = self.knobs["outer_rate"], self.knobs["outer_momentum"]
+        T, N = self.hyperparameters["local_steps"], self.hyperparameters["momentum_delay"]
+        outer, beta = self.hyperparameters["outer_rate"], self.hyperparameters["outer_momentum"]
         pulled = [v.copy() for v in w_k]
         for t in range(T):
             loss, g = self.gradient(k, version * T + t, w_k)

@@ -10,7 +10,7 @@ class DelayCompensation(HogWild):
     def update(self, k, version, w_k):
         loss, g = self.gradient(k, version, w_k)
         for i, v in enumerate(self.w):
-            estimate = g[i] + self.knobs["compensation"] * g[i] ** 2 * (v - w_k[i])
+            estimate = g[i] + self.hyperparameters["compensation"] * g[i] ** 2 * (v - w_k[i])
             self.w[i] = v - self.lr * estimate
         return loss
 

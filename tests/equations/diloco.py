@@ -6,8 +6,8 @@ from lab.references import Synchronous
 
 
 class DiLoCo(Synchronous):
-    def __init__(self, w, *more, **knobs):
-        super().__init__(w, *more, **knobs)
+    def __init__(self, w, *more, **hyperparameters):
+        super().__init__(w, *more, **hyperparameters)
         self.u = [np.zeros_like(v) for v in self.w]
         self.m, self.v = [
             {k: [np.zeros_like(v) for v in self.w] for k in range(self.n)} for _ in "mv"
@@ -15,18 +15,20 @@ class DiLoCo(Synchronous):
 
     def adamw(self, k, number, w_k):
         """Step `number` of worker k: from 1 on, all rounds together."""
-        knobs = self.knobs
+        hyperparameters = self.hyperparameters
         loss, g = self.gradient(k, number - 1, w_k)
         self.m[k] = [0.9 * m + 0.1 * d for m, d in zip(self.m[k], g)]
         self.v[k] = [0.999 * v + 0.001 * d**2 for v, d in zip(self.v[k], g)]
-        rate = knobs["learning_rate"] * min(1, number / knobs["warmup_steps"])
+        rate = hyperparameters["learning_rate"] * min(1, number / hyperparameters["warmup_steps"])
         m_hat = [m / (1 - 0.9**number) for m in self.m[k]]
         v_hat = [v / (1 - 0.999**number) for v in self.v[k]]
-        steps = [m / (np.sqrt(v) + knobs["epsilon"]) for m, v in zip(m_hat, v_hat)]
-        return loss, [p - rate * s - rate * knobs["weight_decay"] * p for p, s in zip(w_k, steps)]
+        steps = [m / (np.sqrt(v) + hyperparameters["epsilon"]) for m, v in zip(m_hat, v_hat)]
+        return loss, [
+            p - rate * s - rate * hyperparameters["weight_decay"] * p for p, s in zip(w_k, steps)
+        ]
 
     def joint_step(self, those):
-        T, losses, ends = self.knobs["local_steps"], [], []
+        T, losses, ends = self.hyperparameters["local_steps"], [], []
         for k in those:
             w_k = self.copy()
             for t in range(T):
@@ -34,7 +36,7 @@ class DiLoCo(Synchronous):
             ends.append(w_k)
             losses.append(loss)
         d = [v - sum(parts) / len(ends) for v, parts in zip(self.w, zip(*ends))]
-        beta, outer = self.knobs["outer_momentum"], self.knobs["outer_rate"]
+        beta, outer = self.hyperparameters["outer_momentum"], self.hyperparameters["outer_rate"]
         self.u = [beta * u + e for u, e in zip(self.u, d)]
         self.w = [v - outer * (e + beta * u) for v, e, u in zip(self.w, d, self.u)]
         self.step += 1

@@ -6,23 +6,27 @@ from lab.references import Synchronous
 
 
 class LocalSGD(Synchronous):
-    def __init__(self, w, *more, **knobs):
-        super().__init__(w, *more, **knobs)
+    def __init__(self, w, *more, **hyperparameters):
+        super().__init__(w, *more, **hyperparameters)
         self.u = [np.zeros_like(v) for v in self.w]
 
     def joint_step(self, those):
-        T = 1 if self.step < self.knobs["post_local"] else self.knobs["local_steps"]
+        T = (
+            1
+            if self.step < self.hyperparameters["post_local"]
+            else self.hyperparameters["local_steps"]
+        )
         losses, ends = [], []
         for k in those:
             w_k = self.copy()
             for t in range(T):
-                loss, g = self.gradient(k, self.step * self.knobs["local_steps"] + t, w_k)
+                loss, g = self.gradient(k, self.step * self.hyperparameters["local_steps"] + t, w_k)
                 w_k = [v - self.lr * d for v, d in zip(w_k, g)]
             ends.append(w_k)
             losses.append(loss)
         d = [v - sum(parts) / len(ends) for v, parts in zip(self.w, zip(*ends))]
-        self.u = [self.knobs["slow_momentum"] * u + e for u, e in zip(self.u, d)]
-        self.w = [v - self.knobs["slow_rate"] * u for v, u in zip(self.w, self.u)]
+        self.u = [self.hyperparameters["slow_momentum"] * u + e for u, e in zip(self.u, d)]
+        self.w = [v - self.hyperparameters["slow_rate"] * u for v, u in zip(self.w, self.u)]
         self.step += 1
         return losses
 

@@ -10,8 +10,8 @@ from lab.references import Synchronous
 class Adam(Synchronous):
     """m <- b1 m + (1 - b1) g, v <- b2 v + (1 - b2) g^2, w <- w - lr m_hat / (sqrt(v_hat) + eps)."""
 
-    def __init__(self, w, *more, **knobs):
-        super().__init__(w, *more, **knobs)
+    def __init__(self, w, *more, **hyperparameters):
+        super().__init__(w, *more, **hyperparameters)
         self.m, self.v = [[np.zeros_like(p) for p in self.w] for _ in "mv"]
 
     def move(self, g, those):
@@ -20,7 +20,7 @@ class Adam(Synchronous):
         self.v = [0.999 * v + 0.001 * d**2 for v, d in zip(self.v, mean)]
         m_hat, v_hat = [m / (1 - 0.9**t) for m in self.m], [v / (1 - 0.999**t) for v in self.v]
         self.w = [
-            p - self.lr * m / (np.sqrt(v) + self.knobs["epsilon"])
+            p - self.lr * m / (np.sqrt(v) + self.hyperparameters["epsilon"])
             for p, m, v in zip(self.w, m_hat, v_hat)
         ]
 

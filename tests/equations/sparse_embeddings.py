@@ -8,14 +8,14 @@ from lab.references import HogWild
 class Rows(HogWild):
     """w is [kernel, bias, e]. A mini-batch has the number of updates after the last push."""
 
-    def __init__(self, *arguments, **knobs):
-        super().__init__(*arguments, **knobs)
+    def __init__(self, *arguments, **hyperparameters):
+        super().__init__(*arguments, **hyperparameters)
         self.last = dict.fromkeys(range(self.n), 0)
 
     def update(self, k, version, w_k):
         loss, (*dense, rows) = self.gradient(k, self.last[k], w_k)
         self.last[k] = self.step + 1
-        rates = [self.lr, self.lr, self.knobs["row_rate"]]
+        rates = [self.lr, self.lr, self.hyperparameters["row_rate"]]
         self.w = [v - rate * g for v, rate, g in zip(self.w, rates, [*dense, rows])]
         return loss
 

@@ -17,7 +17,7 @@ class ServerAdag(references.Adag):
     """As ADAG, but w <- w - server_rate * a / T."""
 
     def apply(self, a, tau):
-        step = self.knobs["server_rate"] / self.knobs["local_steps"]
+        step = self.hyperparameters["server_rate"] / self.hyperparameters["local_steps"]
         self.w = [v - step * s for v, s in zip(self.w, a)]
 
 
@@ -26,7 +26,7 @@ class ServerSagn(references.Sagn):
 
     def joint_step(self, those):
         before, losses = self.copy(), super().joint_step(those)
-        times = self.knobs["server_rate"] / self.lr
+        times = self.hyperparameters["server_rate"] / self.lr
         self.w = [b - times * (b - v) for b, v in zip(before, self.w)]
         return losses
 
@@ -37,15 +37,15 @@ class Adaptive(references.HogWild):
     l = lambda / sqrt(m + 1e-7), and m <- 0.95 m + 0.05 g^2 before.
     """
 
-    def __init__(self, w, *more, **knobs):
-        super().__init__(w, *more, **knobs)
+    def __init__(self, w, *more, **hyperparameters):
+        super().__init__(w, *more, **hyperparameters)
         self.m = [np.zeros_like(v) for v in self.w]
 
     def update(self, k, version, w_k):
         loss, g = self.gradient(k, version, w_k)
         for i, d in enumerate(g):
             self.m[i] = 0.95 * self.m[i] + 0.05 * d**2
-            late = self.knobs["compensation"] / np.sqrt(self.m[i] + 1e-7) * d**2
+            late = self.hyperparameters["compensation"] / np.sqrt(self.m[i] + 1e-7) * d**2
             self.w[i] = self.w[i] - self.lr * (d + late * (self.w[i] - w_k[i]))
         return loss
 

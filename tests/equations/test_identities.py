@@ -154,7 +154,9 @@ class LateForce(references.Elastic):
     """Sends E after the gradient, so that all others have moved w since the pull."""
 
     def update(self, k, version, pulled):
-        force = [self.lr * self.knobs["rho"] * (p - c) for p, c in zip(self.own[k], pulled)]
+        force = [
+            self.lr * self.hyperparameters["rho"] * (p - c) for p, c in zip(self.own[k], pulled)
+        ]
         _, g = self.gradient(k, version, self.own[k])
         self.w = [c + e for c, e in zip(self.w, force)]
         self.own[k] = [p - self.lr * d - e for p, d, e in zip(self.own[k], g, force)]

@@ -82,7 +82,7 @@ class Alone(references.Synchronous):
     """Plain SGD, T steps at a time."""
 
     def joint_step(self, those):
-        T = self.knobs["local_steps"]
+        T = self.hyperparameters["local_steps"]
         for number in range(self.step * T, self.step * T + T):
             loss, g = self.gradient(0, number, self.w)
             self.w = [v - self.lr * d for v, d in zip(self.w, g)]
@@ -98,22 +98,22 @@ def test_local_sgd_of_one_worker_is_plain_sgd(T):
 class KerasAdamW(references.Synchronous):
     """AdamW of Keras, with a warm-up, T steps at a time."""
 
-    def __init__(self, w, *more, **knobs):
+    def __init__(self, w, *more, **hyperparameters):
         import keras
 
-        super().__init__(w, *more, **knobs)
+        super().__init__(w, *more, **hyperparameters)
         self.variables = [keras.Variable(v, dtype="float64") for v in w]
-        self.optimizer = keras.optimizers.AdamW(0.0, knobs["weight_decay"])
+        self.optimizer = keras.optimizers.AdamW(0.0, hyperparameters["weight_decay"])
         self.optimizer.build(self.variables)
 
     def joint_step(self, those):
-        T, knobs = self.knobs["local_steps"], self.knobs
+        T, hyperparameters = self.hyperparameters["local_steps"], self.hyperparameters
         for number in range(self.step * T, self.step * T + T):
             loss, g = self.gradient(0, number, [v.numpy() for v in self.variables])
-            warm = min(1, (number + 1) / knobs["warmup_steps"])
-            self.optimizer.learning_rate = knobs["learning_rate"] * warm
+            warm = min(1, (number + 1) / hyperparameters["warmup_steps"])
+            self.optimizer.learning_rate = hyperparameters["learning_rate"] * warm
             # Keras adds epsilon before it corrects the second moment, the paper afterwards.
-            self.optimizer.epsilon = knobs["epsilon"] * np.sqrt(1 - 0.999 ** (number + 1))
+            self.optimizer.epsilon = hyperparameters["epsilon"] * np.sqrt(1 - 0.999 ** (number + 1))
             self.optimizer.apply(g, self.variables)
         self.w = [v.numpy() for v in self.variables]
         self.step += 1
@@ -149,11 +149,13 @@ def test_several_workers_are_one_on_the_union_of_their_batches():
 
 def late(text=None, **more):
     """With one backup worker the first two of three make the steps; the third comes too late."""
-    knobs = {"backup_workers": 1, **more}
-    with group(SYNC, 3, knobs, text) as workers:
+    hyperparameters = {"backup_workers": 1, **more}
+    with group(SYNC, 3, hyperparameters, text) as workers:
         first, pushes, due = workers.values(), [], []
         gradient = problem.gradient_on_digits(3)
-        expected = references.Synchronous(workers.parameters(), 3, gradient, problem.LR, **knobs)
+        expected = references.Synchronous(
+            workers.parameters(), 3, gradient, problem.LR, **hyperparameters
+        )
         for step in range(0, 12, 2):
             slow = step // 2 % 3
             fast = [k for k in range(3) if k != slow]

@@ -50,8 +50,8 @@ def adapted(tmp_path, monkeypatch):
             monkeypatch.setenv(name, value)
         path = tmp_path / "mine.py"
         path.write_text(TEMPLATE.format(data=data, model=model, loss=loss, metrics=metrics))
-        problems.plug(path, [str(SCRIPT)], tmp_path)
-        module = examples.load(tmp_path / problems.ADAPTED)
+        problems.install_problem(path, [str(SCRIPT)], tmp_path)
+        module = examples.load(tmp_path / problems.ADAPTER_FILE)
         return module, module.load_data("own")
 
     yield make
@@ -362,7 +362,7 @@ def test_data_of_another_form_are_loaded_next(adapted):
         [keras.Input((6,)), keras.layers.Dense(2)]
     )
     model = module.make_model(data)
-    assert isinstance(model, keras.Sequential) and not module.forms
+    assert isinstance(model, keras.Sequential) and not module.column_layouts
 
 
 def test_what_a_problem_says_of_itself(adapted, tmp_path):

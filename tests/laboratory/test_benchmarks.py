@@ -186,11 +186,11 @@ def test_the_forms_of_the_peers(tmp_path):
     module.drivers.setting = lambda *versions: "here"
     module.peer = lambda *arguments: arguments
 
-    def by_turns(console, plan, repeats, rate, kept):
+    def measure_round_robin(console, plan, repeats, rate, kept):
         given.extend([repeats, kept.name, [rate(case, 0) for case in plan]])
         return {key: [float(len(form)), 2.0 * len(form), 1] for key, _, form in plan}
 
-    module.drivers.by_turns = by_turns
+    module.drivers.measure_round_robin = measure_round_robin
     with contextlib.redirect_stdout(io.StringIO()):
         flags = types.SimpleNamespace(anyway=True)
         module.measure_forms(["DDP", "PyTorch, averaged every 10 steps"], flags)

@@ -146,7 +146,7 @@ def test_a_sitting_measures_what_its_table_says(name, full, tmp_path):
     _, flags, _, measure_all, *last = asked(module, *["--full"] * full)
     assert last == [module.table_of, module.draw]
     assert vars(flags) == {**own, **SHARED_FLAGS, "full": full, "repeats": 3}
-    module.drivers.sitting = lambda *arguments: arguments
+    module.drivers.measure_session = lambda *arguments: arguments
     module.measure = lambda *arguments: list(arguments)
     *given, cases, run, words, measured = measure_all("a console", tmp_path)
     assert given == ["a console", tmp_path, flags]

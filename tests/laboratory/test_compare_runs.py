@@ -158,19 +158,19 @@ def test_the_settings():
     }
     task = module.TASKS[EQUAL]
     for name, flags in tuned.items():
-        knobs = module.knobs_of(name, task)
-        assert [knob.flag for knob in knobs] == flags.split(), name
-        assert module.knobs_of(name, task, {"learning-rate": 9})[:1] == [
-            knobs[0]._replace(start=9)] if knobs else True, name  # fmt: skip
+        hyperparameters = module.hyperparameters_of(name, task)
+        assert [hyperparameter.flag for hyperparameter in hyperparameters] == flags.split(), name
+        assert module.hyperparameters_of(name, task, {"learning-rate": 9})[:1] == [
+            hyperparameters[0]._replace(start=9)] if hyperparameters else True, name  # fmt: skip
     assert module.workers_of(task, ONE) == 1
     assert module.workers_of(task, "SAGN, a server rate") == 8
     assert module.jobs(module.TASKS["GPT"], module.ADAMW) == {"worker": 1, "ps": 1}
     assert module.workers_of(module.TASKS["digits"], "Further-Algorithms/D-PSGD") == 4
-    knobs = module.knobs_of("AEASGD", task)
-    arguments = module.flags_of_point("AEASGD", task, knobs, (0, 1, 4)).split()
+    hyperparameters = module.hyperparameters_of("AEASGD", task)
+    arguments = module.flags_of_point("AEASGD", task, hyperparameters, (0, 1, 4)).split()
     assert arguments == "--learning-rate 0.1 --local-steps 3 --rho 1.125".split()
     name = "Synchronous-SGD-different-learning-rates"
-    arguments = module.flags_of_point(name, task, module.knobs_of(name, task), (2,))
+    arguments = module.flags_of_point(name, task, module.hyperparameters_of(name, task), (2,))
     assert arguments == "--learning-rates 0.2,0.1"
     parts = [module.takes_part(folder, task) for folder in (ONE, "Distributed-Setup", "SAGN")]
     assert parts == [True, False, True]
@@ -249,7 +249,7 @@ class Data(tuple):
 
 
 def test_a_sitting_of_compare(tmp_path):
-    """A second sitting goes on; a row that follows waits; each run has its own seed and delays.
+    """A second session goes on; a row that follows waits; each run has its own seed and delays.
 
     Catches: an A/A row with the seeds of its base, a setting that the test rows choose, and a
     save for which others wait.

@@ -9,10 +9,10 @@ from compared import SEARCH, tried
 from measurements import load
 
 
-def searched(module, knobs, outcome, sums=False):
+def searched(module, hyperparameters, outcome, sums=False):
     """Returns the tries of a search where outcome(point, seed) is (seconds, loss) of a run."""
     tries = []
-    while following := module.next_try(tries, knobs, sums):
+    while following := module.next_try(tries, hyperparameters, sums):
         point, seed, stage, limit, _ = following
         tries.append(tried(point, seed, stage, *outcome(point, seed), limit))
         assert len(tries) <= 40, "\nsearch: more than 40 runs"
@@ -71,17 +71,19 @@ def test_the_budget():
     Catches: a search without an end, and a setting that one seed has chosen.
     """
     module = load(SEARCH)
-    knobs = [module.rate("learning-rate", 3), module.rate("server-lr", 0)]
-    knobs.append(module.ladder("local-steps", (1, 3, 10, 30), 10))
+    hyperparameters = [module.rate("learning-rate", 3), module.rate("server-lr", 0)]
+    hyperparameters.append(module.ladder("local-steps", (1, 3, 10, 30), 10))
     random = np.random.RandomState(0)
 
     def noisy(point, seed):
         return None, 1 + random.rand() / 9 + sum(abs(step - 30) for step in point[:2]) / 30
 
-    tries = searched(module, knobs, noisy)
+    tries = searched(module, hyperparameters, noisy)
     assert len(tries) == 40
-    assert module.at_the_edge(tries, knobs)
-    quiet = searched(module, knobs, lambda point, seed: (2 + abs(point[0] - 3) + point[1] ** 2, 1))
+    assert module.at_the_edge(tries, hyperparameters)
+    quiet = searched(
+        module, hyperparameters, lambda point, seed: (2 + abs(point[0] - 3) + point[1] ** 2, 1)
+    )
     assert len(quiet) < 40
     best = module.chosen(quiet)
     seeds = {attempt["seed"] for attempt in quiet if tuple(attempt["point"]) == best}

@@ -152,5 +152,5 @@ def test_the_committed_results_are_whole():
         assert seeds == list(range(row.first, row.first + module.SEEDS)), case
         assert len(kept["tries"]) <= module.search.MOST, case
         assert not kept["edge"] or len(kept["tries"]) == module.search.MOST, case
-        tuned = bool(module.knobs_of(name, module.TASKS[task]))
+        tuned = bool(module.hyperparameters_of(name, module.TASKS[task]))
         assert tuned == (kept["setting"] in [attempt[0] for attempt in kept["tries"]]), case

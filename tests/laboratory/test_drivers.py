@@ -168,7 +168,7 @@ def test_pushes_and_tests_of_a_task(tmp_path):
     assert drivers.tests(tmp_path, "worker-1") == []
 
 
-# A sitting ---------------------------------------------------------------------------------------
+# A session ---------------------------------------------------------------------------------------
 
 
 def test_the_others(tmp_path):
@@ -179,8 +179,8 @@ def test_the_others(tmp_path):
     kept = tmp_path / "measured.json"
     shares = {"digits: a": [0.1, 0.3, 0.2], "digits: b": [0.05], "local: a": [0.9]}
     kept.write_text(json.dumps({drivers.OTHERS: shares}))
-    others_of = load(SHARED).others_of
-    assert [others_of(kept), others_of(kept, ["digits"]), others_of(kept, ["x"])] == pytest.approx(
+    share_of = load(SHARED).other_processes_share
+    assert [share_of(kept), share_of(kept, ["digits"]), share_of(kept, ["x"])] == pytest.approx(
         [0.9, 0.3, 0]
     )
 
@@ -188,12 +188,14 @@ def test_the_others(tmp_path):
 def test_a_sitting(tmp_path):
     """--repeats counts with --full only; how often what others disturb is measured again."""
     module, asked = load(SHARED), []
-    module.by_turns = lambda _, cases, repeats, measure, kept, *rest: asked.append((repeats, *rest))
+    module.measure_round_robin = lambda _, cases, repeats, measure, kept, *rest: asked.append(
+        (repeats, *rest)
+    )
     (tmp_path / "measured.json").write_text('{"others": {"a": [0.25]}}')
     sittings = []
     for full, anyway in ((True, False), (False, True)):
         flags = types.SimpleNamespace(repeats=5, full=full, anyway=anyway)
-        sittings.append(module.sitting(None, tmp_path, flags, [], None, "words", [])[1:])
+        sittings.append(module.measure_session(None, tmp_path, flags, [], None, "words", [])[1:])
     assert asked == [(5, 3, {}), (1, 1, {})]
     assert [text.partition("; 2")[0] for text, _ in sittings] == [
         f"words; median (range) of {n}" for n in (5, 1)
@@ -203,7 +205,7 @@ def test_a_sitting(tmp_path):
 
 def test_a_sitting_takes_what_was_kept(tmp_path, monkeypatch):
     """Catches: a share of another file, words without the number of repeats, and cases of another
-    sitting among the results."""
+    session among the results."""
     monkeypatch.setattr(drivers, "setting", lambda: "here")
     shares = iter([0.5, 0.02, 0.6, 0.7, 0.8])
     monkeypatch.setattr(
@@ -214,14 +216,18 @@ def test_a_sitting_takes_what_was_kept(tmp_path, monkeypatch):
     console = drivers.Console(file=io.StringIO())
     monkeypatch.setattr(drivers, "digests_of", lambda names: dict.fromkeys(names, "a digest"))
     more = console, tmp_path, flags, [("a",)], lambda *_: next(numbers), "words", ["HogWild"]
-    assert drivers.sitting(*more) == ({"a": [1]}, "words; median (range) of 1; here", 0.3)
+    assert drivers.measure_session(*more) == ({"a": [1]}, "words; median (range) of 1; here", 0.3)
     kept = json.loads((tmp_path / "measured.json").read_text())
     noted = {"b": [0.3], "a": [0.02]}
     assert kept == {"b": [7], "others": noted, "digests": {"a": "a digest"}, "a": [1]}
     assert json.loads((tmp_path / "results_digests.json").read_text()) == {"HogWild": "a digest"}
     flags.full = True  # after the third busy try the last one stays
     flags.repeats = 2
-    assert drivers.sitting(*more) == ({"a": [1, 4]}, "words; median (range) of 2; here", 0.8)
+    assert drivers.measure_session(*more) == (
+        {"a": [1, 4]},
+        "words; median (range) of 2; here",
+        0.8,
+    )
 
 
 def test_a_second_sitting_measures_what_is_left(tmp_path):
@@ -236,8 +242,8 @@ def test_a_second_sitting_measures_what_is_left(tmp_path):
 
     turns = drivers.Console(), [("a",), ("b",)], 3, measure, tmp_path / "measured.json"
     with pytest.raises(KeyboardInterrupt):
-        drivers.by_turns(*turns)
-    results = drivers.by_turns(*turns)
+        drivers.measure_round_robin(*turns)
+    results = drivers.measure_round_robin(*turns)
     assert results == {"a": ["a0", "a1", "a2"], "b": ["b0", "b1", "b2"]}
     assert done == [("a", 0), ("b", 0), ("a", 1), ("b", 1), ("b", 1), ("a", 2), ("b", 2)]
 
@@ -249,11 +255,11 @@ def test_what_others_disturb_is_measured_again(tmp_path, monkeypatch):
     monkeypatch.setattr(drivers.idle, "Others", lambda: others)
     numbers, kept = itertools.count(), tmp_path / "measured.json"
     turns = drivers.Console(), [("a",), ("b",)], 1, lambda case, _: next(numbers), kept, 3
-    assert drivers.by_turns(*turns) == {"a": [1], "b": [2]}
-    assert drivers.others_of(kept) == 0.04
+    assert drivers.measure_round_robin(*turns) == {"a": [1], "b": [2]}
+    assert drivers.other_processes_share(kept) == 0.04
     again = drivers.Console(), [("a",)], 2, *turns[3:]
-    assert drivers.by_turns(*again) == {"a": [1, 5]}
-    assert drivers.others_of(kept) == 0.15
+    assert drivers.measure_round_robin(*again) == {"a": [1, 5]}
+    assert drivers.other_processes_share(kept) == 0.15
 
 
 def test_a_script_that_has_changed_is_measured_again(tmp_path, capsys):
@@ -263,13 +269,13 @@ def test_a_script_that_has_changed_is_measured_again(tmp_path, capsys):
     cases = [("a",), ("b",), ("c",)]
     kept.write_text(json.dumps({"c": [7], "d": [8], drivers.OTHERS: {"c": [0.9], "d": [0.8]}}))
 
-    def sitting(**digests):
+    def session(**digests):
         turns = drivers.Console(), cases[: len(digests)], 1, lambda *_: next(numbers)
-        return drivers.by_turns(*turns, kept, 1, digests)
+        return drivers.measure_round_robin(*turns, kept, 1, digests)
 
-    assert sitting(a="A", b="B") == {"a": [0], "b": [1]}
-    assert sitting(a="A", b="B") == {"a": [0], "b": [1]} and not capsys.readouterr().err
-    assert sitting(a="A", b="new", c="C") == {"a": [0], "b": [2], "c": [3]}
+    assert session(a="A", b="B") == {"a": [0], "b": [1]}
+    assert session(a="A", b="B") == {"a": [0], "b": [1]} and not capsys.readouterr().err
+    assert session(a="A", b="new", c="C") == {"a": [0], "b": [2], "c": [3]}
     lines = capsys.readouterr().err.splitlines()
     assert [line.partition(" is measured again: ")[0] for line in lines] == ["b", "c"]
     known = json.loads(kept.read_text())
@@ -282,7 +288,7 @@ def test_what_was_kept_is_never_cut_short(tmp_path, monkeypatch):
     """Catches a file of which a stop leaves the beginning, so that nothing can go on from it."""
     kept, write = tmp_path / "measured.json", pathlib.Path.write_text
     turns = drivers.Console(), [("a",), ("b",)], 1, lambda case, _: case[0], kept
-    drivers.by_turns(turns[0], [("a",)], *turns[2:])
+    drivers.measure_round_robin(turns[0], [("a",)], *turns[2:])
 
     def half(path, text, *more, **named):
         write(path, text[: len(text) // 2], *more, **named)
@@ -290,9 +296,9 @@ def test_what_was_kept_is_never_cut_short(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(pathlib.Path, "write_text", half)
-        drivers.by_turns(*turns)
+        drivers.measure_round_robin(*turns)
     assert json.loads(kept.read_text())["a"] == ["a"]
-    assert drivers.by_turns(*turns) == {"a": ["a"], "b": ["b"]}
+    assert drivers.measure_round_robin(*turns) == {"a": ["a"], "b": ["b"]}
     assert [path.name for path in tmp_path.iterdir()] == ["measured.json"]
 
 
@@ -384,7 +390,7 @@ def test_the_words_of_a_table(tmp_path, monkeypatch):
     table.add_row("1", "2")
     console.print(table)
     console.print("[red]x[/red]   ")
-    drivers.leave(console, tmp_path, "a picture")
+    drivers.write_table(console, tmp_path, "a picture")
     lines = (tmp_path / "table.txt").read_text().split("\n")
     assert lines == ["", " a   b", " ─────", " 1   2", "", "x", ""]
     assert drivers.spread([3, None, 1, 2, 8], "{:.1f}") == "2.5 (1.0-8.0)"
@@ -424,7 +430,7 @@ def test_how_results_are_written(tmp_path):
 def test_digests(tmp_path):
     """Each measured example has the digest of its own script."""
     module = load(SHARED)
-    module.leave_digests(module.digests_of(["HogWild", "DynSGD", "HogWild"]), tmp_path)
+    module.write_digests(module.digests_of(["HogWild", "DynSGD", "HogWild"]), tmp_path)
     due = [
         f' "{name}": "{examples.example_digest(examples.main_script(name))}"'
         for name in ("DynSGD", "HogWild")

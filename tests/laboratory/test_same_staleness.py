@@ -118,7 +118,7 @@ def test_the_best_rate():
 
 
 def test_the_rounds(tmp_path):
-    """A run of each case in turn; a second sitting measures only what the first has left.
+    """A run of each case in turn; a second session measures only what the first has left.
 
     Catches: a run that is not repeated when others disturb it, results that are not kept, those of
     another script that are, and a case measured to its end before the next.
@@ -142,7 +142,7 @@ def test_the_rounds(tmp_path):
         module.by_rounds([cases], 2, measure, kept, 3)
     assert [name for name, *_ in asked[:4]] == [cases[0].name] * 3 + [cases[1].name]
     assert [name for name, *_ in asked[4:8]] == [case.name for case in cases] * 2
-    assert drivers.others_of(kept) == pytest.approx(0.01)
+    assert drivers.other_processes_share(kept) == pytest.approx(0.01)
     stop = 0
     results = module.by_rounds([cases], 2, measure, kept, 1)
     assert sum(map(len, results.values())) == len(asked) - 3  # two tries, and the stop

@@ -110,11 +110,11 @@ def test_the_words_of_bash(tmp_path):
     argument with the script's name, or with its path, that is taken for the script."""
     arguments = ["--like", "other/hogwild.py", str(HOGWILD)]
     command = ["python", str(HOGWILD), "--steps", "a b", *arguments]
-    assert problems.in_bash(None, command) == (shlex.join(command), "")
+    assert problems.as_bash(None, command) == (shlex.join(command), "")
     assert problems.write_copy(tmp_path, None, command) == command
     texts = {"hogwild.py": "x = '$HOME'\n", "a.py": "y\n\n"}
     copy = problems.ProblemCopy("hogwild.py", texts, str(HOGWILD))
-    words, files = problems.in_bash(copy, command)
+    words, files = problems.as_bash(copy, command)
     due = "python \"$OUTPUT_DIR\"/hogwild.py --steps 'a b' "
     assert words == due + shlex.join(arguments)
     env = {"OUTPUT_DIR": str(tmp_path)}
@@ -135,8 +135,8 @@ def test_a_text_of_any_editor(coding, tmp_path):
     path.write_text("# ö →\n" + PLAIN, encoding=coding)
     run = tmp_path / "run"
     run.mkdir()
-    code = "import sys; from tfrun import problems; problems.plug(*sys.argv[1:2], sys.argv[2:3], "
-    code += "__import__('pathlib').Path(sys.argv[3]))"
+    code = "import sys; from tfrun import problems; problems.install_problem(*sys.argv[1:2], "
+    code += "sys.argv[2:3], __import__('pathlib').Path(sys.argv[3]))"
     env = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     done = support.run_to_end(TFRUN[0], "-c", code, path, HOGWILD, run, env=env)
     assert done.returncode == 0, done.stderr
@@ -147,7 +147,7 @@ def test_horovod_runs_the_copy(tmp_path):
     """The script is the first word that ends with .py, wherever it stands."""
     script = examples.main_script("Horovod-RingAllReduce")
     command = ["horovodrun", "-np", "2", "python", str(script), "--steps", "20"]
-    found = problems.plug(problem(tmp_path / "own"), command, tmp_path)
+    found = problems.install_problem(problem(tmp_path / "own"), command, tmp_path)
     assert found == [*command[:4], str(tmp_path / script.name), *command[5:]]
     assert "from adapted_problem import" in (tmp_path / script.name).read_text()
 
@@ -197,7 +197,7 @@ def test_another_problem_has_another_directory(tmp_path):
     """The run goes on with its own problem only, by the copy of the script, too."""
     run, own = tmp_path / "run", problem(tmp_path / "own")
     run.mkdir()
-    problems.plug(own, [str(HOGWILD)], run)
+    problems.install_problem(own, [str(HOGWILD)], run)
     copy = problems.make_copy(own, [str(HOGWILD)])
     other = copy._replace(texts={**copy.texts, "own_problem.py": "another"})
     problems.refuse_another_problem(run, str(HOGWILD), other)  # nothing has run yet
@@ -261,9 +261,12 @@ def test_the_plain_commands_write_the_files(tmp_path):
 def test_the_line_that_goes_on_names_the_problem(monkeypatch):
     monkeypatch.setenv("PROBLEM", "my model.py")
     path = os.path.abspath("my model.py")
-    assert problems.again("OUTPUT_DIR=run tfrun") == f"PROBLEM='{path}' OUTPUT_DIR=run tfrun"
+    assert (
+        problems.with_problem_variable("OUTPUT_DIR=run tfrun")
+        == f"PROBLEM='{path}' OUTPUT_DIR=run tfrun"
+    )
     monkeypatch.delenv("PROBLEM")
-    assert problems.again("OUTPUT_DIR=run tfrun") == "OUTPUT_DIR=run tfrun"
+    assert problems.with_problem_variable("OUTPUT_DIR=run tfrun") == "OUTPUT_DIR=run tfrun"
 
 
 def test_it_can_be_written_without_tfrun(tmp_path):

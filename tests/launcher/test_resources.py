@@ -27,7 +27,7 @@ def test_shares_of_a_machine(monkeypatch):
     }
     with pytest.raises(ValueError, match=r"asks for 8 cores \(2 worker x 4\), and .* has 6"):
         resources.shares(jobs, {"worker": 4}, {}, {})
-    env = cluster.on_machine([*shares], {}, "d", 6, ["a", "b", "c", "d"], shares, (), ())
+    env = cluster.task_environments([*shares], {}, "d", 6, ["a", "b", "c", "d"], shares, (), ())
     seen = [(e["CUDA_VISIBLE_DEVICES"], e["TF_NUM_INTRAOP_THREADS"]) for e in env.values()]
     assert seen == [("-1", "1"), ("-1", "2"), ("a", "2"), ("b", "2")]
     assert [resources.size(text) for text in ("512M", "1.5G", "2GiB")] == [2**29, 3 * 2**29, 2**31]
@@ -44,7 +44,7 @@ def test_what_tasks_share(cores, gpus, due):
     """Catches: the ps counted among those that compute, GPUs from the second on, 0 threads."""
     tasks = cluster.tasks({"worker": 2, "ps": 2, "chief": 1})
     assert tasks[:3] == [("ps", 0), ("ps", 1), ("chief", 0)]
-    env = cluster.on_machine(tasks, {"worker": ["x"]}, "d", cores, [*gpus], already_set=())
+    env = cluster.task_environments(tasks, {"worker": ["x"]}, "d", cores, [*gpus], already_set=())
     seen = {
         f"{job} {index}": (each.get("CUDA_VISIBLE_DEVICES"), each["OMP_NUM_THREADS"])
         for (job, index), each in env.items()
@@ -58,7 +58,9 @@ def test_what_tasks_share(cores, gpus, due):
 
 def test_one_task_alone_has_all_gpus():
     """Catches one GPU for a worker that is alone."""
-    env = cluster.on_machine([("ps", 0), ("worker", 0)], {}, "d", 4, ["0", "1"], already_set=())
+    env = cluster.task_environments(
+        [("ps", 0), ("worker", 0)], {}, "d", 4, ["0", "1"], already_set=()
+    )
     assert "CUDA_VISIBLE_DEVICES" not in env["worker", 0]
     assert env["worker", 0]["TF_NUM_INTRAOP_THREADS"] == "4"
 

@@ -18,7 +18,7 @@ import pytest
 import run_files
 from tfrun import cli
 from tfrun.commands import evaluate, export, start
-from tfrun.launch import cluster, isolate, quiet, resources
+from tfrun.launch import cluster, isolate, resources, without_notices
 from tfrun.ssh import hosts
 
 
@@ -111,7 +111,7 @@ def test_an_evaluator_follows_the_run(launched):
     ]
     assert spec.commands["worker"] == [sys.executable, "train.py", "--steps", "70"]
     role, name, value = spec.variables[0]
-    assert (role, name, value) == ("evaluator", "PYTHONPATH", quiet.python_path())
+    assert (role, name, value) == ("evaluator", "PYTHONPATH", without_notices.python_path())
     assert spec.variables[1:] == [(None, "A", "b")]
     command = launched("--evaluator", "train.py")[1].spec.commands["evaluator"]
     assert command[-1] == "--follow"
@@ -210,7 +210,7 @@ def test_the_help(launched, capsys):
 def test_the_help_of_a_script(launched, monkeypatch):
     """Catches a run that is launched for it, and arguments that stand beside it."""
     seen = []
-    monkeypatch.setattr(quiet, "run", lambda command: seen.append(command) or 5)
+    monkeypatch.setattr(without_notices, "run", lambda command: seen.append(command) or 5)
     for flag in "-h", "--help":
         assert launched("train.py", "--steps", "2", flag)[0] == 5
     assert seen == 2 * [[sys.executable, "train.py", "--help"]] and Run.spec is None
@@ -480,7 +480,9 @@ def test_what_needs_tensorflow(monkeypatch, capsys):
     seen, find = [], {"tensorflow": True}.get
     util = types.SimpleNamespace(find_spec=lambda name: find(name))
     monkeypatch.setattr(cli, "importlib", types.SimpleNamespace(util=util))
-    monkeypatch.setattr(quiet, "run_module", lambda *arguments: seen.append(arguments) or 4)
+    monkeypatch.setattr(
+        without_notices, "run_module", lambda *arguments: seen.append(arguments) or 4
+    )
     for name in [name for name in cli.COMMANDS if cli.COMMANDS[name].needs_tensorflow]:
         assert cli.main([name, "x", "y"]) == 4
         assert seen.pop() == (f"tfrun.commands.{name}", "x", "y")

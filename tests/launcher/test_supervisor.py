@@ -12,7 +12,7 @@ import psutil
 import pytest
 import run_files
 import scripted
-from tfrun.launch import horovod, quiet, resources
+from tfrun.launch import horovod, resources, without_notices
 from tfrun.launch import task as tasks
 
 TRACEBACK = ["Traceback (most recent call last):", '  File "x.py"', "ValueError: no luck"]
@@ -544,10 +544,10 @@ def test_a_program_without_notices(capsys, monkeypatch):
     monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
     lines = "oneDNN custom operations are on\\nan error: ${TF_CONFIG-no} $TF_CPP_MIN_LOG_LEVEL $A"
     command = ["sh", "-c", f'printf "{lines}\\n" >&2; read _; kill -TERM $$']
-    assert quiet.run(command, A="b") == 143
+    assert without_notices.run(command, A="b") == 143
     assert capsys.readouterr().err == "an error: no 2 b\n"
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "0")
-    assert quiet.run(["sh", "-c", "exit $((3 + TF_CPP_MIN_LOG_LEVEL))"]) == 3
+    assert without_notices.run(["sh", "-c", "exit $((3 + TF_CPP_MIN_LOG_LEVEL))"]) == 3
 
 
 def test_ctrl_c_ends_a_quiet_program(monkeypatch):
@@ -557,22 +557,24 @@ def test_ctrl_c_ends_a_quiet_program(monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(
-        quiet,
+        without_notices,
         "known_errors",
         types.SimpleNamespace(NOTICE=types.SimpleNamespace(match=interrupted)),
     )
-    assert quiet.run(["sh", "-c", "echo a >&2; exec sleep 30"]) == 130
+    assert without_notices.run(["sh", "-c", "echo a >&2; exec sleep 30"]) == 130
 
 
 @pytest.mark.parametrize("path", [None, "a:b"])
 def test_a_module_is_found(path, monkeypatch):
     """Catches another PYTHONPATH that is lost, or that comes first."""
     seen = []
-    monkeypatch.setattr(quiet, "run", lambda *command, **env: seen.append((*command, env)) or 7)
+    monkeypatch.setattr(
+        without_notices, "run", lambda *command, **env: seen.append((*command, env)) or 7
+    )
     monkeypatch.delenv("PYTHONPATH", raising=False)
     if path:
         monkeypatch.setenv("PYTHONPATH", path)
-    assert quiet.run_module("tfrun.x", "1", "2") == 7
+    assert without_notices.run_module("tfrun.x", "1", "2") == 7
     ((command, env),) = seen
     assert command[1:] == ["-m", "tfrun.x", "1", "2"]
     first, *rest = env["PYTHONPATH"].split(":", 1)

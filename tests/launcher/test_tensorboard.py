@@ -46,7 +46,7 @@ def test_tensorboard_ends(code, due, capsys, monkeypatch):
         assert os.path.isdir(arguments[2])
         return seen.append(arguments) or code
 
-    monkeypatch.setattr(tensorboard.quiet, "run_module", run_module)
+    monkeypatch.setattr(tensorboard.without_notices, "run_module", run_module)
     assert tensorboard.command(["r", "--port", "65535"]) == due
     ((module, directory, folder, port),) = seen
     assert (module, port) == ("tfrun.commands.tensorboard", "65535")

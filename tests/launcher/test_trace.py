@@ -118,8 +118,8 @@ def test_numbers_of_updates_stand_in_order():
         activities.Activity(f"worker {step % 2}", "push", at - 1, at, {"global_step": step})
         for step, at in ((7, 10.0), (8, 14.0), (9, 12.0), (10, 20.0), (10, 21.0))
     ]
-    moments = activities.moments(pushes)
-    assert list(moments.items()) == [(7, 10.0), (8, 12.0), (9, 12.0), (10, 20.0)]
+    times = activities.latest_update_times(pushes)
+    assert list(times.items()) == [(7, 10.0), (8, 12.0), (9, 12.0), (10, 20.0)]
     for end, due in (22, [("7", 1), ("8", 3), ("10", 11)]), (20, [("7", 1), ("8", 3)]):
         axes = timeline.plt.figure().subplots()
         timeline.timeline(axes, pushes, 9, end)

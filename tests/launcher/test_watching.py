@@ -19,7 +19,7 @@ from small_scripts import TFRUN, run, start, tasks, write
 from support import tfrun
 from tfrun.commands import common, tensorboard
 from tfrun.commands.monitor import resources
-from tfrun.launch import quiet
+from tfrun.launch import without_notices
 from tfrun.runs import progress, registry
 
 SLEEP = "print('ready', flush=True); time.sleep(60)\n"
@@ -506,7 +506,9 @@ def test_bad_use(arguments):
 def test_tensorboard_says_that_it_starts(record, monkeypatch, capsys):
     """Its import takes long on a busy machine."""
     said = []
-    monkeypatch.setattr(quiet, "run_module", lambda *_: said.append(capsys.readouterr()) or 0)
+    monkeypatch.setattr(
+        without_notices, "run_module", lambda *_: said.append(capsys.readouterr()) or 0
+    )
     assert tensorboard.command([record[1]["run"]]) == 0
     assert said[0].err.startswith("TensorBoard starts") and not said[0].out
 

@@ -302,8 +302,8 @@ WRONG = [
     (["regions.py"], HOGWILD, "", "# endregion: other\n", "endregion: other, inside no region"),
     (["regions.py", "--fix", "My.py"], None, "", "", "My.py cannot be read"),
     (["regions.py", "--diff", HOGWILD, "My.py"], None, "", "", "My.py cannot be read"),
-    (["picture_marks.py", "My.png"], None, "", "", "My.png is no picture that git knows"),
-    (["picture_marks.py"], "tests/pictures.txt", "", "a line", "remove the line `a line`"),
+    (["picture_digests.py", "My.png"], None, "", "", "My.png is no picture that git knows"),
+    (["picture_digests.py"], "tests/pictures.txt", "", "a line", "remove the line `a line`"),
 ]
 
 

@@ -20,14 +20,14 @@ from lab import (
     diagrams,
     docstrings,
     examples,
-    measured_before,
     new_example,
-    picture_marks,
+    picture_digests,
     provenance,
     reading_order,
     readmes,
     regions,
     results,
+    session_results,
 )
 from lab.page_parts import algorithm, flags, front_page, measurements, mistakes, papers
 from PIL import Image
@@ -93,11 +93,11 @@ def test_words_leave_a_picture_as_it_is(tmp_path):
     code = support.ROOT / "tfrun" / "pictures" / "timeline.py"
     path = tmp_path / "timeline.py"
     path.write_text(code.read_text())
-    before = picture_marks.code_digest([path])
+    before = picture_digests.code_digest([path])
     path.write_text(code.read_text().replace('"""', '"""Words: ', 1) + "# the end\n")
-    assert picture_marks.code_digest([path]) == before
+    assert picture_digests.code_digest([path]) == before
     path.write_text(code.read_text() + "end = 1\n")
-    assert picture_marks.code_digest([path]) != before
+    assert picture_digests.code_digest([path]) != before
 
 
 def test_new_results_name_their_example(monkeypatch):
@@ -245,16 +245,16 @@ def test_a_page_shows_its_rows_of_compare(tmp_path, monkeypatch):
 def test_results_of_an_earlier_script_say_so():
     """Catches: another script's results that pass for those of before; and no word of their commit.
 
-    It goes with lab/measured_before.py.
+    It goes with lab/session_results.py.
     """
-    for name, digest in measured_before.DIGESTS.items():
+    for name, digest in session_results.DIGESTS.items():
         today = examples.example_digest(examples.main_script(name))
-        assert measured_before.is_measured_before(name, digest) == (digest != today)
-        assert not measured_before.is_measured_before(name, today)
-        assert not measured_before.is_measured_before(name, "0" * 16)
-    for digest in (measured_before.DIGESTS["HogWild"], None):
-        assert not measured_before.is_measured_before("DynSGD", digest)
-    for path in measured_before.TABLES:
+        assert session_results.is_session_result(name, digest) == (digest != today)
+        assert not session_results.is_session_result(name, today)
+        assert not session_results.is_session_result(name, "0" * 16)
+    for digest in (session_results.DIGESTS["HogWild"], None):
+        assert not session_results.is_session_result("DynSGD", digest)
+    for path in session_results.TABLES:
         path = support.ROOT / path
         assert "session script of commit 73228d0e" in measurements.text(path.parent, path.name)
     other = support.ROOT / "Measurements" / "Packing"
@@ -290,13 +290,13 @@ def test_diagrams_are_up_to_date():
 
 def test_pictures_are_of_todays_code_and_results():
     """Catches a PNG file that other code drew, or that shows other results than the committed."""
-    marks = picture_marks.today()
-    assert picture_marks.noted() == marks, "see lab/picture_marks.py"
+    marks = picture_digests.today()
+    assert picture_digests.noted() == marks, "see lab/picture_digests.py"
     pictures = {}
     for path, (picture, _) in marks.items():
         assert picture not in pictures, f"{path} is a copy of {pictures[picture]}"
         pictures[picture] = path
-    results = {picture_marks.digest(path) for path in examples.tracked("*.json")}
+    results = {picture_digests.digest(path) for path in examples.tracked("*.json")}
     for path in examples.tracked("*.png"):
         source = Image.open(path).text.get("Drawn from")
         assert source is None or source in results, f"{path} shows other results"

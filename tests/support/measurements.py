@@ -69,20 +69,23 @@ def asked(module, *words):
 
 
 def turned(module, name, *words):
-    """Returns (flags, cases, repeats, what measures one, the rest) that a script gives to by_turns.
+    """Returns (flags, cases, repeats, what measures one, the rest) that a script gives to measure_round_robin.
 
     Its last line is compared with the committed table.
     """
     given = []
 
-    def by_turns(console, cases, repeats, measure, *rest):
+    def measure_round_robin(console, cases, repeats, measure, *rest):
         assert console == "a console"
         given.extend([list(cases), repeats, measure, rest])
         return {case[0]: [[case[0], repeat] for repeat in range(repeats)] for case in cases}
 
     _, flags, _, measure_all, *last = asked(module, *words)
     assert last == [module.table_of, module.draw]
-    module.drivers.by_turns, module.drivers.setting = by_turns, lambda *versions: "2"
+    module.drivers.measure_round_robin, module.drivers.setting = (
+        measure_round_robin,
+        lambda *versions: "2",
+    )
     results, text = measure_all("a console", pathlib.Path("a folder"))
     if not words:
         assert in_table(name, text)

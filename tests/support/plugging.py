@@ -47,7 +47,7 @@ def plug(script, problem, directory):
     Returns the path of the copy.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    return pathlib.Path(*problems.plug(file_of(problem), [str(script)], directory))
+    return pathlib.Path(*problems.install_problem(file_of(problem), [str(script)], directory))
 
 
 def forget():

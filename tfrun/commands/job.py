@@ -22,7 +22,7 @@ from rich.table import Table
 from tfrun import formatting
 from tfrun.arguments import fail
 from tfrun.commands import common, start
-from tfrun.launch import cluster, quiet, signals
+from tfrun.launch import cluster, signals, without_notices
 from tfrun.launch import grid as grids
 from tfrun.launch.task import shell_code, start_process
 from tfrun.runs import run_directory
@@ -159,7 +159,11 @@ def run_grid(job: Mapping[str, Any], n: int, directory: pathlib.Path) -> int:
         if 2 in codes.values():  # a wrong flag: no other run begins
             sys.exit(2)
         cores, gpus = slot
-        env = {**os.environ, "OUTPUT_DIR": str(directory / name), "PYTHONPATH": quiet.python_path()}
+        env = {
+            **os.environ,
+            "OUTPUT_DIR": str(directory / name),
+            "PYTHONPATH": without_notices.python_path(),
+        }
         if gpus:
             env["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
         command = [sys.executable, "-m", "tfrun", *command_line(job, points[name])]

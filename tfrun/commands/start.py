@@ -9,12 +9,13 @@ import shlex
 import shutil
 import signal
 import sys
+from typing import NamedTuple
 
 import tfrun
 from tfrun import problems
 from tfrun.arguments import Parser, count, fail, seconds
 from tfrun.commands import COMMANDS
-from tfrun.launch import horovod, isolate, quiet, resources
+from tfrun.launch import horovod, isolate, resources, without_notices
 from tfrun.launch.supervisor import LaunchSpec, Run
 from tfrun.runs import run_directory
 from tfrun.ssh import hosts
@@ -126,15 +127,17 @@ def contradiction(flags: argparse.Namespace) -> str | None:
     return None
 
 
-def check(
-    arguments: list[str], runs: int = 1
-) -> tuple[
-    argparse.Namespace,
-    dict[str, int],
-    dict[tuple[str, int], resources.Share],
-    problems.ProblemCopy | None,
-]:
-    """Returns (flags, {job: number of tasks}, their shares, the ProblemCopy or None).
+class CheckedCommand(NamedTuple):
+    """What the flags of a launch ask for, once they are known to be right."""
+
+    flags: argparse.Namespace
+    jobs: dict[str, int]  # {job: number of tasks}
+    shares: dict[tuple[str, int], resources.Share]  # of each task what it has of its own
+    problem_copy: problems.ProblemCopy | None
+
+
+def check(arguments: list[str], runs: int = 1) -> CheckedCommand:
+    """Returns the CheckedCommand of these arguments.
 
     runs: how many such runs go on at once. Exits with 2, or raises ValueError.
     """
@@ -144,7 +147,7 @@ def check(
     numbers["evaluator"] = int(flags.evaluator or flags.own_evaluator)
     jobs = {job: n for job, n in numbers.items() if n}
     shares = resources.shares(jobs, flags.cpus, flags.gpus, flags.memory, runs)
-    return flags, jobs, shares, problem_copy
+    return CheckedCommand(flags, jobs, shares, problem_copy)
 
 
 def command(arguments: list[str]) -> int:
@@ -162,7 +165,7 @@ def command(arguments: list[str]) -> int:
         program = [sys.executable, *program]
     script = next((word for word in program if word.endswith(".py")), flags.script)
     if {"-h", "--help"} & set(flags.arguments):  # of the script, which needs no cluster for it
-        return quiet.run([sys.executable, script, "--help"])
+        return without_notices.run([sys.executable, script, "--help"])
     example = run_directory.example_of(script)
     if flags.dry_run and host_of_task:
         print("\n".join(hosts.plan(host_of_task)))
@@ -218,7 +221,7 @@ def specification(
         if steps := run_directory.steps_asked_for(program):
             follow += ["--steps", str(steps)]
         spec.commands["evaluator"] = follow
-        spec.variables = [("evaluator", "PYTHONPATH", quiet.python_path()), *flags.env]
+        spec.variables = [("evaluator", "PYTHONPATH", without_notices.python_path()), *flags.env]
     return spec
 
 
@@ -246,7 +249,7 @@ def launch(
         for line in f"{about}{error}".splitlines():
             fail(line)
         return 2
-    return supervise(spec, directory, problems.again(resume))
+    return supervise(spec, directory, problems.with_problem_variable(resume))
 
 
 def finished(program: list[str]) -> str | None:

@@ -8,7 +8,7 @@ import time
 
 from tfrun.arguments import fail
 from tfrun.commands import common
-from tfrun.launch import quiet, signals
+from tfrun.launch import signals, without_notices
 from tfrun.runs import events
 from tfrun.runs.data import RunData
 
@@ -25,13 +25,17 @@ def command(arguments: list[str]) -> int:
     directory = common.directory_of(flags.run)
     print("TensorBoard starts, which takes some seconds", file=sys.stderr)
     with tempfile.TemporaryDirectory(prefix="tfrun-tensorboard-") as folder:
-        code = quiet.run_module("tfrun.commands.tensorboard", directory, folder, str(flags.port))
+        code = without_notices.run_module(
+            "tfrun.commands.tensorboard", directory, folder, str(flags.port)
+        )
     return 0 if code == 128 + signal.SIGINT else code
 
 
 def serve(directory: str, folder: str, port: str) -> int:
     """In a process of its own: serves events, made in `folder`; returns 2 where it cannot."""
-    from tensorboard import program  # here, because it prints notices, which quiet removes
+    from tensorboard import (
+        program,  # here, because it prints notices, which without_notices removes
+    )
 
     run_events = events.Events(folder)
     run_events.update(RunData.read(directory))

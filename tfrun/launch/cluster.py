@@ -14,7 +14,7 @@ from typing import Any
 # Of every task: gRPC would send what it sends to the others through http_proxy; Keras might take
 # another backend; a set of words would have another order on each worker; and a sign that the
 # locale lacks would end a task.
-SURROUNDINGS = {
+COMMON_VARIABLES = {
     "grpc_proxy": "",
     "KERAS_BACKEND": "tensorflow",
     "PYTHONHASHSEED": "0",
@@ -114,7 +114,7 @@ def environments(
 ) -> dict[tuple[str, int], dict[str, str]]:
     """Returns {(job, index): the task's own variables}, of all tasks on this machine."""
     own, cluster = tasks(jobs), addresses(jobs, ports)
-    return on_machine(own, cluster, directory, cores(), gpus(), shares, variables)
+    return task_environments(own, cluster, directory, cores(), gpus(), shares, variables)
 
 
 def core_numbers() -> list[int] | None:
@@ -171,7 +171,7 @@ def thread_variables(cores: int, n_tasks: int, already_set: Collection[str] = ()
     return {name: threads for name in names if name not in already_set}
 
 
-def on_machine(
+def task_environments(
     tasks: Iterable[tuple[str, int]],
     cluster: Mapping[str, list[str]],
     directory: pathlib.Path,
@@ -196,7 +196,7 @@ def on_machine(
             "OUTPUT_DIR": str(directory),
             "TF_GRPC_REUSE_PORT": "1",
             "TF_FORCE_GPU_ALLOW_GROWTH": "true",
-            **SURROUNDINGS,
+            **COMMON_VARIABLES,
         }
         if job == "ps":
             env["CUDA_VISIBLE_DEVICES"] = "-1"

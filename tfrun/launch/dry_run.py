@@ -31,7 +31,7 @@ def script(
     watches the memory there. evaluate: the evaluator runs `tfrun evaluate`, not the command.
     problem_copy: of problems.make_copy().
     """
-    words, files = problems.in_bash(problem_copy, command)
+    words, files = problems.as_bash(problem_copy, command)
     new = f"{run_directory.base(example)}/$(date +%Y-%m-%d_%H-%M-%S)"
     ports = cluster.free_ports(len(cluster.tasks(jobs)))
     addresses, tasks = cluster.addresses(jobs, ports), []

@@ -32,7 +32,7 @@ class Horovodrun(task.Task):
     """The process of horovodrun, and all below it."""
 
     def __init__(self, command: list[str], directory: pathlib.Path) -> None:
-        env = {"OUTPUT_DIR": str(directory), **cluster.SURROUNDINGS}
+        env = {"OUTPUT_DIR": str(directory), **cluster.COMMON_VARIABLES}
         env |= cluster.thread_variables(cluster.cores(), ranks(command), os.environ)
         super().__init__("chief", "horovodrun", command, env, directory)
 

@@ -181,10 +181,10 @@ def draw(run: RunData) -> pathlib.Path | None:
     tests.sharex(loss)
     draw_loss(loss, tasks, colours, start)
     draw_tests(tests, run, start)
-    late = {name: p["staleness"][np.isfinite(p["staleness"])] for name, p in tasks.items()}
-    if any((values > 0).any() for values in late.values()):
-        draw_counts(counts, late, colours, whole=True)
-        mean = np.concatenate([*late.values()]).mean()
+    staleness = {name: p["staleness"][np.isfinite(p["staleness"])] for name, p in tasks.items()}
+    if any((values > 0).any() for values in staleness.values()):
+        draw_counts(counts, staleness, colours, whole=True)
+        mean = np.concatenate([*staleness.values()]).mean()
         counts.set(title=f"Staleness, mean {mean:.2f}", xlabel="updates since the pull, by others")
     else:
         gaps = {name: 1000 * np.diff(columns["push_time"]) for name, columns in tasks.items()}

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 from matplotlib.patheffects import withStroke
 
-from tfrun.runs.activities import Activity, moments
+from tfrun.runs.activities import Activity, latest_update_times
 
 COLOURS = ["#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#17becf"]
 SIZE = plt.rcParams["font.size"] = 10  # of the letters, in points
@@ -58,8 +58,9 @@ def timeline(
     top = len(colours)
     places = {task: top - 1 - lane for lane, task in enumerate(colours)}
     unit, name = (1000, "milliseconds") if end - begin < 2 else (1, "seconds")
-    stale, update_times = any(push.facts.get("staleness") for push in pushes), moments(pushes)
-    if stale and len(pushes) >= 2 * len(update_times):
+    has_staleness = any(push.facts.get("staleness") for push in pushes)
+    update_times = latest_update_times(pushes)
+    if has_staleness and len(pushes) >= 2 * len(update_times):
         update_times = {}  # each worker has a w of its own, so several updates have the same number
     for activity in seen:
         lane, colour = places[activity.task], colours[activity.task]
@@ -70,9 +71,11 @@ def timeline(
             update = unit * (update_times[activity.facts["global_step"]] - begin)
             axes.plot([until, update], [lane, top], color=colour, linewidth=1)
             axes.plot(update, top, "v", color=colour, markersize=6)
-        late = activity.facts.get("staleness") if activity.name == "push" else None
-        if stale and late is not None and 0 < until < 0.98 * unit * (end - begin):
-            text = axes.annotate(f"{late:.0f}", (until, lane), (3, 3), textcoords="offset points")
+        staleness = activity.facts.get("staleness") if activity.name == "push" else None
+        if has_staleness and staleness is not None and 0 < until < 0.98 * unit * (end - begin):
+            text = axes.annotate(
+                f"{staleness:.0f}", (until, lane), (3, 3), textcoords="offset points"
+            )
             text.set_path_effects([withStroke(linewidth=3, foreground="white")])  # on a dark bar
     inches = axes.figure.bbox.width / axes.figure.dpi
     width = 72 * inches - 8 * SIZE  # in points, beside the tasks' names

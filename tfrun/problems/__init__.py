@@ -16,7 +16,9 @@ import shlex
 from collections.abc import Sequence
 from typing import NamedTuple
 
-OWN, ADAPTED = "own_problem.py", "adapted_problem.py"
+USER_FILE = "own_problem.py"
+ADAPTER_FILE = "adapted_problem.py"
+ADAPTER_PATH_LINE = "FILE = __file__"  # which a copy replaces by the path of the user's file
 NEEDED = ("load_data", "make_model", "loss", "METRICS")
 REGION = re.compile(r"(?ms)^# region: problem\b.*?^# endregion: problem$")
 IMPORTS = """# region: problem -- of {}
@@ -124,11 +126,18 @@ def make_copy(problem: str | pathlib.Path | None, command: Sequence[str]) -> Pro
             f"{script} takes no other problem, for it has no region `problem`: "
             "take another example, such as HogWild"
         )
-    adapted = pathlib.Path(__file__).with_name(ADAPTED).read_text(encoding="utf-8")
-    texts = {script.name: copy, OWN: text}
-    texts[ADAPTED] = adapted.replace("FILE = __file__", f"FILE = {str(problem)!r}")
+    texts = {script.name: copy, USER_FILE: text}
+    texts[ADAPTER_FILE] = adapter_of(problem)
     modules(problem, tree, texts)
     return ProblemCopy(script.name, texts, original)
+
+
+def adapter_of(problem: pathlib.Path) -> str:
+    """Returns the text of adapted_problem.py for a user's file, whose path its errors name."""
+    text = pathlib.Path(__file__).with_name(ADAPTER_FILE).read_text(encoding="utf-8")
+    found = text.count(f"\n{ADAPTER_PATH_LINE}")
+    assert found == 1, f"{ADAPTER_FILE} needs one line `{ADAPTER_PATH_LINE}`, and has {found}"
+    return text.replace(ADAPTER_PATH_LINE, f"FILE = {str(problem)!r}")
 
 
 def refuse_another_problem(
@@ -141,15 +150,15 @@ def refuse_another_problem(
     """
     if not directory or pathlib.Path(script).resolve().parent == directory:
         return
-    own = directory / OWN
+    own = directory / USER_FILE
     ran = own.read_text(encoding="utf-8") if own.exists() else None
-    if (directory / "flags.json").exists() and ran != (copy.texts[OWN] if copy else None):
+    if (directory / "flags.json").exists() and ran != (copy.texts[USER_FILE] if copy else None):
         raise ValueError(
             f"the run in {directory} has another problem: set OUTPUT_DIR to another folder"
         )
 
 
-def again(command: str) -> str:
+def with_problem_variable(command: str) -> str:
     """Returns a command, with the problem in front that PROBLEM has named."""
     name = os.environ.get("PROBLEM")
     return f"PROBLEM={shlex.quote(os.path.abspath(name))} {command}" if name else command
@@ -169,7 +178,7 @@ def write_copy(
     return copy.replaced(list(command), str(directory / copy.script))
 
 
-def plug(
+def install_problem(
     problem: str | pathlib.Path | None, command: Sequence[str], directory: pathlib.Path
 ) -> list[str]:
     """Does all of it; returns the command. Raises ValueError, one line, or OSError."""
@@ -178,7 +187,7 @@ def plug(
     return write_copy(directory, copy, command)
 
 
-def in_bash(copy: ProblemCopy | None, command: Sequence[str]) -> tuple[str, str]:
+def as_bash(copy: ProblemCopy | None, command: Sequence[str]) -> tuple[str, str]:
     """Returns the command as bash, with a ProblemCopy in $OUTPUT_DIR, and lines that write it.
 
     copy: None where the script trains its own problem, which needs no such lines.

@@ -3,12 +3,12 @@
 import pathlib
 import sys
 
-from tfrun.problems import plug
+from tfrun.problems import install_problem
 
 if __name__ == "__main__":
     try:
         directory = pathlib.Path(sys.argv[3]).resolve()
         directory.mkdir(parents=True, exist_ok=True)
-        print(plug(sys.argv[1], [sys.argv[2]], directory)[0])
+        print(install_problem(sys.argv[1], [sys.argv[2]], directory)[0])
     except (ValueError, OSError) as reason:
         sys.exit(str(reason))

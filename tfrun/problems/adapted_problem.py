@@ -38,17 +38,18 @@ def load_own() -> types.ModuleType:
 
 
 own = load_own()
-Four = collections.namedtuple(  # type: ignore[name-match] # a user who prints it sees Data
+Arrays = collections.namedtuple(  # type: ignore[name-match] # a user who prints it sees Data
     "Data", "x_train y_train x_test y_test"
 )
 DATASET, DATASETS = getattr(own, "DATASET", "own"), getattr(own, "DATASETS", FILE)
-forms: dict[str, "Columns"] = {}  # of "x", "y" and "outputs": their Columns, where they are several
+# Of "x", "y" and "outputs": their Columns, where they are several.
+column_layouts: dict[str, "Columns"] = {}
 
 
-class Data(Four):
+class Data(Arrays):
     """The four arrays; `own` has the same as the user's load_data() grouped them."""
 
-    own: Four
+    own: Arrays
 
 
 class Columns:
@@ -96,17 +97,18 @@ def load_data(name: str) -> Data:
         raise ValueError(
             f"load_data returns x_train, y_train, x_test and y_test, not {len(parts)} parts"
         )
-    grouped = Four(*[arrays(part, where) for part, where in zip(parts, Four._fields)])
+    grouped = Arrays(*[arrays(part, where) for part, where in zip(parts, Arrays._fields)])
     flat = []
     for kind, train, test in ("x", 0, 2), ("y", 1, 3):
-        forms.pop(kind, None)
+        column_layouts.pop(kind, None)
         if not isinstance(grouped[train], np.ndarray):
-            forms[kind] = Columns(grouped[train])
+            layout = Columns(grouped[train])
             other = Columns(grouped[test])
-            if (other.form, other.shapes) != (forms[kind].form, forms[kind].shapes):
+            column_layouts[kind] = layout
+            if (other.form, other.shapes) != (layout.form, layout.shapes):
                 raise ValueError(f"{kind}_train and {kind}_test have other parts, or other shapes")
-    for where, part in zip(Four._fields, grouped):
-        columns = forms.get(where[0])
+    for where, part in zip(Arrays._fields, grouped):
+        columns = column_layouts.get(where[0])
         flat.append(columns.pack(part) if columns else part)
     data = Data(*flat)
     data.own = grouped
@@ -185,7 +187,7 @@ class Unpack(keras.layers.Layer):
     """Gives the model its inputs."""
 
     def call(self, x: Any) -> Any:
-        return forms["x"].unpack(x)
+        return column_layouts["x"].unpack(x)
 
 
 class Pack(keras.layers.Layer):
@@ -203,7 +205,7 @@ class Pack(keras.layers.Layer):
             if keras.backend.is_int_dtype(part.dtype)
         ]
         with tf.control_dependencies(checks):
-            return forms["outputs"].pack(outputs)
+            return column_layouts["outputs"].pack(outputs)
 
 
 class InPieces(keras.layers.Layer):
@@ -246,16 +248,16 @@ def make_model(data: Data) -> Any:
         refuse_large_numbers("y", "target", parts)
     x = keras.Input(data.x_train.shape[1:], dtype=data.x_train.dtype.name)
     # In float32, whatever policy make_model has left: half of it has gaps above 256.
-    outputs = model(Unpack(dtype="float32")(x) if "x" in forms else x)
-    forms.pop("outputs", None)
+    outputs = model(Unpack(dtype="float32")(x) if "x" in column_layouts else x)
+    column_layouts.pop("outputs", None)
     if keras.tree.is_nested(outputs):
-        forms["outputs"] = Columns(outputs)
+        column_layouts["outputs"] = Columns(outputs)
         outputs = Pack(dtype="float32")(outputs)
     if not model.trainable_variables:
         raise ValueError("make_model returns a model that has nothing to train")
     known = (keras.Sequential, keras.src.models.Functional)
     large = data.x_test.size > LARGE
-    if not large and not forms.keys() & {"x", "outputs"} and isinstance(model, known):
+    if not large and not column_layouts.keys() & {"x", "outputs"} and isinstance(model, known):
         return model
     around = keras.Model(x, outputs)
     if large:
@@ -269,7 +271,7 @@ def refuse_large_numbers(kind: str, name: str, parts: Any) -> None:
 
     Fractions are rounded to seven digits, as in any float32; whole numbers tell rows apart.
     """
-    if kind not in forms:
+    if kind not in column_layouts:
         return
     for part in keras.tree.flatten(parts):
         values = part.astype("float64")
@@ -301,7 +303,7 @@ def freeze(layer: Any) -> None:
 
 def grouped(kind: str, values: Any) -> Any:
     """Returns targets or outputs as the user's functions take them."""
-    return forms[kind].unpack(values) if kind in forms else values
+    return column_layouts[kind].unpack(values) if kind in column_layouts else values
 
 
 def widened(values: Any) -> Any:

@@ -37,16 +37,18 @@ def activities(run: RunData, around: float | None = None) -> list[Activity]:
     Of a run of more than MOST pushes these are the Activities of a part of its time. around: a
     moment in that part, in seconds since 1970; the default lies behind the middle of all pushes.
     """
-    alone = run.flags is not None and len(run.flags["tasks"]) == 1 and not run.flags["ps"]
+    is_single_process = (
+        run.flags is not None and len(run.flags["tasks"]) == 1 and not run.flags["ps"]
+    )
     # Of all chiefs only a coordinator leaves no metrics of its own.
-    led = "chief-0" not in run.tasks and (run.directory / "chief-0.log").exists()
+    has_coordinator = "chief-0" not in run.tasks and (run.directory / "chief-0.log").exists()
     # Files without these columns are another script's.
     needed = {"push_time", "pull_time", "wait_seconds"}
     tasks = {task: m for task, m in run.tasks.items() if needed <= m.pushes.keys()}
     span = span_around([metrics.pushes["push_time"] for metrics in tasks.values()], around)
     trace = []
     for task, metrics in tasks.items():
-        trace += of_task(task.replace("-", " "), metrics, span, alone, led)
+        trace += of_task(task.replace("-", " "), metrics, span, is_single_process, has_coordinator)
     return sorted(trace, key=lambda activity: (activity.task, activity.begin))
 
 
@@ -61,30 +63,38 @@ def span_around(push_times: Iterable[np.ndarray], around: float | None) -> tuple
 
 
 def of_task(
-    task: str, metrics: TaskMetrics, span: tuple[float, float], alone: bool, led: bool = False
+    task: str,
+    metrics: TaskMetrics,
+    span: tuple[float, float],
+    is_single_process: bool,
+    has_coordinator: bool = False,
 ) -> list[Activity]:
     """Returns the Activities of a task in a span of time.
 
-    alone: the task makes all updates, without a ps; led: a chief leads it.
+    is_single_process: the task makes all updates, without a ps; has_coordinator: a chief leads
+    it.
 
     A pull lasts from the end of what came before it until w has arrived: nobody notes its start. A
     gap of over ten times the usual one, and of over 0.1 s, is called a wait. The pull at its end
     has no length, nor has a task's first. A push lasts from the gradient to its arrival; of a
     synchronous example it ends with the step that all make together. A task that is alone only
-    computes. An evaluation of a led worker, or in the midst of its updates, is the coordinator's.
+    computes. With a coordinator an evaluation is its own, as is one amid a worker's updates.
     """
     # A clock is read after what it times, and may be read late: no time is after a later one's.
     push = metrics.pushes["push_time"]
     # w may come before the news that the last push has arrived.
     last = np.concatenate([[-np.inf], push[:-1]]) if push.size else push
-    ready = push if alone else np.fmax(last, np.fmin(push, push - metrics.pushes["wait_seconds"]))
+    ready = push
+    if not is_single_process:
+        ready = np.fmax(last, np.fmin(push, push - metrics.pushes["wait_seconds"]))
     pull = np.fmax(last, np.fmin(metrics.pushes["pull_time"], ready))
     tests = [
         Activity(task, "evaluation", begin, end)
         for begin, end in zip(metrics.tests["pull_time"], metrics.tests["push_time"])
         if math.isfinite(begin) and span[0] <= end <= span[1]  # older scripts left no begin
     ]
-    if led or any(((pull < test.end - LATE) & (push > test.begin + LATE)).any() for test in tests):
+    in_updates = [((pull < test.end - LATE) & (push > test.begin + LATE)).any() for test in tests]
+    if has_coordinator or any(in_updates):
         tests = [test._replace(task="chief 0") for test in tests]
     own = [test.end for test in tests if test.task == task]
     ends = np.sort(np.concatenate([push, own]))
@@ -157,7 +167,7 @@ def window(trace: Sequence[Activity]) -> tuple[float, float] | None:
     return centre - length / 2, centre + length / 2
 
 
-def moments(pushes: Iterable[Activity]) -> dict[float, float]:
+def latest_update_times(pushes: Iterable[Activity]) -> dict[float, float]:
     """Returns {number of an update: the latest time at which it can have been made}, in order.
 
     An answer may arrive later than that of a later update: this one was made before both.

@@ -220,7 +220,7 @@ def make_tasks(
     for host, answer in answers.items():
         own = [task for task in host_of_task if host_of_task[task] == host]
         more = {**answer["machine"], "variables": spec.variables, "already_set": ()}
-        env |= cluster.on_machine(own, addresses, spec.directory, **more)
+        env |= cluster.task_environments(own, addresses, spec.directory, **more)
     return [
         RemoteTask(host, job, index, spec.commands[job], env[job, index], spec.directory)
         for (job, index), host in host_of_task.items()

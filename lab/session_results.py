@@ -43,7 +43,7 @@ TABLES = (  # of other measurements, with such results
 )
 
 
-def is_measured_before(folder: str, digest: str | None) -> bool:
+def is_session_result(folder: str, digest: str | None) -> bool:
     """Returns whether results with this digest are of the script that an example had before."""
     today = example_digest(main_script(folder))
     return digest != today and digest == DIGESTS.get(folder, "")

@@ -24,7 +24,7 @@ def run_module(module: str, *arguments: str) -> int:
 def run(command: list[str], **variables: str) -> int:
     """Runs a command without a cluster; returns its exit code, as a shell would."""
     env = {name: value for name, value in os.environ.items() if name != "TF_CONFIG"}
-    env = {"TF_CPP_MIN_LOG_LEVEL": "2", **env, **cluster.SURROUNDINGS, **variables}
+    env = {"TF_CPP_MIN_LOG_LEVEL": "2", **env, **cluster.COMMON_VARIABLES, **variables}
     process = subprocess.Popen(
         command,
         env=env,

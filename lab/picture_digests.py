@@ -1,7 +1,7 @@
 """Notes which code has drawn each picture, so that a test finds pictures of older code.
 
-    python lab/picture_marks.py               note the pictures that were drawn again
-    python lab/picture_marks.py PICTURE...    note these, too: today's code draws them the same
+    python lab/picture_digests.py               note the pictures that were drawn again
+    python lab/picture_digests.py PICTURE...    note these, too: today's code draws them the same
 
 tests/pictures.txt has a line for each PNG file: digests of the picture and of its code, its path.
 """
@@ -63,7 +63,7 @@ def today() -> dict[str, tuple[str, str]]:
         code = [ROOT / name for name in names]
         if not all(path.is_file() for path in code):
             raise ToolError(
-                f"{shown(picture)}: name the code that draws it in CODE in lab/picture_marks.py"
+                f"{shown(picture)}: name the code that draws it in CODE in lab/picture_digests.py"
             )
         marks[path] = digest(picture), code_digest(code)
     return marks
