@@ -71,7 +71,8 @@ def asked(module, *words):
 def turned(module, name, *words):
     """Returns what a script gives to measure_round_robin.
 
-    These are (flags, cases, repeats, what measures one, the rest). Its last line is compared with the committed table.
+    These are (flags, cases, repeats, what measures one, the rest). Its last line is compared with
+    the committed table.
     """
     given = []
 
