@@ -314,7 +314,10 @@ def value_of(flag, words):
 
 
 def hyperparameters_of(name, task, before=None):
-    """Returns the Hyperparameters of a row. before: {flag: the step at which its search may begin}."""
+    """Returns the Hyperparameters of a row.
+
+    before: {flag: the step at which its search may begin}.
+    """
     row = row_of(name)
     folder, *own = shlex.split(row.example)
     own = [word.split("=")[0] for word in own]

@@ -69,9 +69,10 @@ def asked(module, *words):
 
 
 def turned(module, name, *words):
-    """Returns (flags, cases, repeats, what measures one, the rest) that a script gives to measure_round_robin.
+    """Returns what a script gives to measure_round_robin(), and its flags.
 
-    Its last line is compared with the committed table.
+    That is (flags, cases, repeats, what measures one, the rest). Its last line is compared with the
+    committed table.
     """
     given = []
 
