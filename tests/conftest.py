@@ -137,7 +137,7 @@ def no_child_left():
     left = [
         process
         for process in psutil.Process().children(recursive=True)
-        if process not in before and support.runs(process)
+        if process not in before and support.is_running(process)
     ]
     for process in left:
         process.kill()

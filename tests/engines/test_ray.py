@@ -141,7 +141,7 @@ def test_too_few_cpus_of_a_cluster_that_runs(tmp_path):
             assert code == 1, output
             end = "no CPU for each of the 3 tasks after 2 s (it has 1 in all)"
             assert end in output.splitlines()[-1], output
-            assert all(map(support.runs, known)), "the cluster is not ours to end"
+            assert all(map(support.is_running, known)), "the cluster is not ours to end"
         finally:
             cluster.stdin.close()  # killed, it would leave Ray's agents for a minute
             try:
@@ -164,7 +164,7 @@ def test_nothing_is_left_of_a_run_that_is_ended(number, tmp_path):
         listening = {
             connection.laddr.ip
             for process in engines.descendants(psutil.Process(run.process.pid))
-            for connection in support.ask(process.net_connections, [])
+            for connection in support.safely(process.net_connections, [])
             if connection.status == psutil.CONN_LISTEN
         }
         assert listening and listening <= {"127.0.0.1", "::ffff:127.0.0.1"}

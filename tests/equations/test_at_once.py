@@ -267,7 +267,7 @@ def meet_in_closures(text=None):
 def test_closures_that_meet_lose_nothing():
     """Catches the same mistakes where workers execute the updates that a coordinator sends."""
     meet_in_closures()
-    with support.caught("parameters"):
+    with support.fails_comparison("parameters"):
         meet_in_closures(examples.replaced(COORDINATED, [SUB]))
 
 
@@ -360,5 +360,5 @@ MISTAKES = {
 @pytest.mark.parametrize("folder, fails, changes", support.mistakes(MISTAKES, core=0))
 def test_a_lost_push_is_caught(folder, fails, changes, tmp_path):
     script = examples.main_script(folder)
-    with support.caught(fails):
+    with support.fails_comparison(fails):
         meet(script, tmp_path, examples.replaced(script, changes))

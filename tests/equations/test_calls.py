@@ -98,5 +98,5 @@ def test_the_updates_of_a_call_come_one_after_the_other(script, quick, tmp_path)
 )
 def test_a_mistake_is_caught(folder, fails, changes, quick, tmp_path):
     script = examples.main_script(folder)
-    with support.caught(fails):
+    with support.fails_comparison(fails):
         compare(quick, script, tmp_path, changes)

@@ -368,14 +368,14 @@ def case_of(fails):
 
 @pytest.mark.parametrize("script, fails, changes", mistakes(False))
 def test_a_mistake_in_a_compressor_is_caught(script, fails, changes):
-    with support.caught(fails):
+    with support.fails_comparison(fails):
         check_compressor(case_of(fails), 3, examples.replaced(script, changes))
 
 
 @pytest.mark.parametrize("script, fails, changes", mistakes(True))
 def test_a_mistake_in_the_training_is_caught(script, fails, changes, quick, tmp_path):
     """The mistaken script ends well."""
-    with support.caught(fails):
+    with support.fails_comparison(fails):
         check_training(quick, tmp_path, case_of(fails), changes)
 
 
@@ -437,7 +437,7 @@ FORGOTTEN = {
 @pytest.mark.long
 @pytest.mark.parametrize("script, name, changes", support.mistakes(FORGOTTEN, core=0))
 def test_a_mistake_about_going_on_is_caught(script, name, changes, quick, tmp_path):
-    with support.caught("parameters"):
+    with support.fails_comparison("parameters"):
         check_going_on(quick, tmp_path, name, changes)
 
 

@@ -77,7 +77,7 @@ def test_the_steps_are_those_of_the_equation(n):
 
 @pytest.mark.parametrize("script, fails, changes", equations.mistakes([SCRIPT], core=1))
 def test_a_mistake_is_caught(script, fails, changes):
-    with support.caught(fails):
+    with support.fails_comparison(fails):
         check(4, examples.replaced(script, changes))
 
 

@@ -179,12 +179,12 @@ MOVES = "        for v, value in zip(state, after):\n            v.assign(value)
 @pytest.mark.parametrize("folder", ["HogWild", "DOWNPOUR"])
 def test_a_state_that_does_not_move_is_caught(folder):
     """In DOWNPOUR it would be lost between local steps."""
-    with support.caught("moving mean"):
+    with support.fails_comparison("moving mean"):
         compare_state(examples.main_script(folder), [(MOVES, "")])
 
 
 def test_a_state_that_does_not_reach_the_ps_is_caught():
-    with support.caught("state on the ps"):
+    with support.fails_comparison("state on the ps"):
         moves = "map(tf.assign, state, local_state)"
         compare_state(examples.main_script("From-TensorFlow-1/HogWild-Sessions"), [(moves, "[]")])
 
@@ -192,5 +192,5 @@ def test_a_state_that_does_not_reach_the_ps_is_caught():
 @pytest.mark.parametrize("script, fails, changes", equations.mistakes(SCRIPTS, core=2))
 def test_a_mistake_is_caught(script, fails, changes, tmp_path):
     text = examples.replaced(script, changes)
-    with support.caught(fails):
+    with support.fails_comparison(fails):
         compare(script, tmp_path, text=text)

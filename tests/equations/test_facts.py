@@ -522,17 +522,17 @@ RUNS = {
 
 @pytest.mark.parametrize("script, fails, changes", support.mistakes(ROWS, core=0))
 def test_a_mistake_in_a_row_is_caught(script, fails, changes, tmp_path):
-    with support.caught(fails):
+    with support.fails_comparison(fails):
         check_rows(script, 3, tmp_path, changes, times=fails not in ("bytes", "examples"))
 
 
 @pytest.mark.parametrize("script, fails, changes", support.mistakes(FACTS, core=1))
 def test_a_mistake_in_the_facts_is_caught(script, fails, changes, tmp_path, monkeypatch):
-    with support.caught(fails):
+    with support.fails_comparison(fails):
         check_facts(script, tmp_path, monkeypatch, changes)
 
 
 @pytest.mark.parametrize("script, fails, changes", support.mistakes(RUNS, core=0))
 def test_a_mistake_in_a_run_is_caught(script, fails, changes, tmp_path, monkeypatch):
-    with support.caught(fails):
+    with support.fails_comparison(fails):
         check_run(script, tmp_path, monkeypatch, changes)

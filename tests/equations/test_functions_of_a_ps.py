@@ -65,7 +65,7 @@ def test_the_parts_can_be_on_other_ps():
 
 def test_numbers_that_are_cut_in_another_order_are_caught():
     changes = [("return tf.split(argument, [", "return tf.split(argument[::-1], [")]
-    with support.caught("parameters"):
+    with support.fails_comparison("parameters"):
         compare(text=examples.replaced(HOGWILD, changes))
 
 
@@ -152,7 +152,7 @@ def test_a_wrong_size_type_or_age_takes_no_ticket_and_moves_nothing():
     ],
 )
 def test_a_call_that_is_not_refused_in_time_is_caught(fails, changes):
-    with support.caught(fails):
+    with support.fails_comparison(fails):
         check_refusals(examples.replaced(HOGWILD, changes))
 
 
@@ -203,7 +203,7 @@ MINE = "tf.debugging.Assert(tf.reduce_all(mine), "
     ids=["any row", "any number of values", "a row beyond the table"],
 )
 def test_rows_that_are_not_refused_are_caught(changes, tmp_path):
-    with support.caught("(counted|moved|refused)"):
+    with support.fails_comparison("(counted|moved|refused)"):
         check_foreign_rows(tmp_path, changes)
 
 
@@ -325,7 +325,7 @@ def test_a_push_without_a_lock_is_caught(name):
     text = script.read_text()
     at = text.index(BETWEEN)
     paused = (text[at - 80 : at + len(BETWEEN)], text[at - 80 : at] + PAUSED)
-    with support.caught("(losses|parameters)"):
+    with support.fails_comparison("(losses|parameters)"):
         check_lock(script, [paused, ("lock.execute(move)", "move()")])
 
 
@@ -398,7 +398,7 @@ STEPS_TOGETHER = {
 @pytest.mark.long
 @pytest.mark.parametrize("name", STEPS_TOGETHER)
 def test_a_step_that_is_not_made_once_is_caught(name):
-    with support.caught("(steps|losses|parameters)"):
+    with support.fails_comparison("(steps|losses|parameters)"):
         check_together(STEPS_TOGETHER[name], seconds=5)
 
 
@@ -499,7 +499,7 @@ def test_places_in_files_go_on(tmp_path):
     ids=["not saved", "those of worker 0"],
 )
 def test_places_that_get_lost_are_caught(changes, tmp_path):
-    with support.caught("places"):
+    with support.fails_comparison("places"):
         check_places(tmp_path, changes)
 
 
@@ -519,7 +519,7 @@ def test_places_that_get_lost_are_caught(changes, tmp_path):
     ],
 )
 def test_what_no_checkpoint_has_is_caught(name, changes, tmp_path):
-    with support.caught("losses"):
+    with support.fails_comparison("losses"):
         check_going_on(examples.main_script(name), tmp_path, changes)
 
 
@@ -562,7 +562,7 @@ THREADS = {
 @pytest.mark.long
 @pytest.mark.parametrize("fails, changes", support.mistakes(THREADS, core=1))
 def test_a_mistake_in_a_push_is_caught(fails, changes):
-    with support.caught(fails):
+    with support.fails_comparison(fails):
         check_threads(text=examples.replaced(HOGWILD, changes))
 
 
@@ -801,11 +801,11 @@ WORK = "examples=local_steps * flags.batch_size"
     ],
 )
 def test_a_mistake_about_local_steps_is_caught(fails, changes):
-    with support.caught(fails):
+    with support.fails_comparison(fails):
         check_row(examples.main_script("DOWNPOUR-Easy"), changes)
 
 
 @pytest.mark.parametrize("fails, changes", support.mistakes(ROWS, core=0))
 def test_a_mistake_in_a_row_is_caught(fails, changes):
-    with support.caught(fails):
+    with support.fails_comparison(fails):
         check_row(changes=changes)

@@ -277,7 +277,7 @@ def test_averages_come_in_any_order_and_nothing_is_lost():
 
 @pytest.mark.parametrize("script, fails, changes", equations.mistakes([SCRIPT], core=1))
 def test_a_mistake_is_caught(script, fails, changes):
-    with support.caught(fails):
+    with support.fails_comparison(fails):
         CHECKS.get(fails, check_asynchronous)(examples.replaced(script, changes))
 
 
@@ -368,7 +368,7 @@ def test_who_is_done_stays_for_a_slow_neighbour():
     ],
 )
 def test_a_mistake_in_leaving_is_caught(fails, changes):
-    with support.caught(fails):
+    with support.fails_comparison(fails):
         check_leaving(1, examples.replaced(SCRIPT, changes))
 
 

@@ -229,7 +229,7 @@ CHECKS = {"forwarder: order": check_at_once}
 @pytest.mark.long
 @pytest.mark.parametrize("script, fails, changes", equations.mistakes([SCRIPT], core=1))
 def test_a_mistake_is_caught(script, fails, changes):
-    with support.caught(fails):
+    with support.fails_comparison(fails):
         CHECKS.get(fails, check)(fails.partition(":")[0], examples.replaced(script, changes))
 
 

@@ -299,7 +299,7 @@ OUTSIDE = {
 @pytest.mark.long
 @pytest.mark.parametrize("fails, changes", support.mistakes(OUTSIDE, core=2))
 def test_a_clock_apart_from_its_update_is_caught(fails, changes):
-    with support.caught(fails):
+    with support.fails_comparison(fails):
         together(examples.replaced(DYNSGD, changes))
 
 
@@ -323,7 +323,7 @@ def delay_between_parts(changes=()):
 def test_a_push_has_one_staleness_on_all_parts():
     """Catches a part that counts by itself: three updates came between this push's two messages."""
     delay_between_parts()
-    with support.caught("moved"):
+    with support.fails_comparison("moved"):
         delay_between_parts(
             [
                 (
@@ -365,7 +365,7 @@ MORE_PARTS = ("fixed_size_partitioner(ps)", "fixed_size_partitioner(2 * ps)")
 
 def test_a_pull_sees_half_an_update_only_with_two_ps():
     check_halves()
-    with support.caught("moved"):
+    with support.fails_comparison("moved"):
         check_halves([MORE_PARTS])
 
 
@@ -414,7 +414,7 @@ def algorithm(""",
 
 def test_a_part_of_w_is_pulled_and_updated_as_a_whole():
     check_pulls()
-    with support.caught("torn"):
+    with support.fails_comparison("torn"):
         check_pulls(IN_HALVES)
 
 
@@ -493,7 +493,7 @@ def nth_on_two_parts(changes=()):
 def test_all_parts_agree_which_push_is_the_nth():
     """Catches a part that counts by itself, and so moves its velocity at another push."""
     nth_on_two_parts()
-    with support.caught("velocity"):
+    with support.fails_comparison("velocity"):
         nth_on_two_parts(
             [
                 ("    N, beta, lock", "    own = tf.Variable(0)\n    N, beta, lock"),
@@ -525,7 +525,7 @@ def test_delaying_the_momentum_makes_late_pushes_stable(delay, grows):
 def test_momentum_at_every_push_is_caught():
     """It makes all N of them grow."""
     at_once = [("tf.equal((ticket + 1) % N, 0)", "ticket >= 0")]
-    with support.caught("largest"):
+    with support.fails_comparison("largest"):
         check_delay(8, False, at_once)
 
 
@@ -707,7 +707,7 @@ BOUNDS = {
     [*support.mistakes(CORE_BOUNDS, core=1), *support.mistakes(BOUNDS, core=0)],
 )
 def test_a_mistake_about_the_bound_is_caught(check, fails, changes):
-    with support.caught(fails):
+    with support.fails_comparison(fails):
         check(changes)
 
 

@@ -558,5 +558,5 @@ MISTAKES = {
 
 @pytest.mark.parametrize("script, fails, changes", support.mistakes(MISTAKES, core=0))
 def test_a_mistake_is_caught(script, fails, changes, tmp_path):
-    with support.caught(fails):
+    with support.fails_comparison(fails):
         check(script, tmp_path, changes)

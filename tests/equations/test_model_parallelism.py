@@ -372,7 +372,7 @@ def test_what_layers_keep_and_their_penalties(schedule):
     ],
 )
 def test_a_mistake_in_what_layers_keep_is_caught(fails, changes):
-    with support.caught(fails):
+    with support.fails_comparison(fails):
         check_kept(changes)
 
 
@@ -390,7 +390,7 @@ def test_the_test_is_that_of_the_whole_model():
 @pytest.mark.parametrize("script, fails, changes", equations.mistakes([SCRIPT], core=2))
 def test_a_mistake_is_caught(script, fails, changes):
     text = examples.replaced(script, changes)
-    with support.caught(fails):
+    with support.fails_comparison(fails):
         if fails in ("parameters", "losses"):
             compare("two workers", text=text)
         else:

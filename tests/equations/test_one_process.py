@@ -124,7 +124,7 @@ def test_a_run_is_the_equation(tmp_path):
 
 @pytest.mark.parametrize("script, fails, changes", equations.mistakes([SCRIPT], core=0))
 def test_a_mistake_is_caught(script, fails, changes, tmp_path):
-    with support.caught(fails):
+    with support.fails_comparison(fails):
         compare(tmp_path, changes)
 
 

@@ -70,7 +70,7 @@ def test_a_mistake_is_caught(script, fails, changes, run):
     """The mistaken script runs to exit 0, and the comparison fails on it by name."""
     name = next(name for name, path in SCRIPTS.items() if path == script)
     text = examples.replaced(script, changes)
-    with support.caught(fails):
+    with support.fails_comparison(fails):
         union(run, name, 2, text)
 
 

@@ -511,5 +511,5 @@ MISTAKES = {
     [*support.mistakes(CORE_MISTAKES, core=1), *support.mistakes(MISTAKES, core=0)],
 )
 def test_a_mistake_is_caught(check, example, fails, changes, quick, tmp_path):
-    with support.caught(fails):
+    with support.fails_comparison(fails):
         check(example, changes, quick, tmp_path)

@@ -317,5 +317,5 @@ IN_ALL = support.mistakes(MISTAKES, core=0)[:5]  # of the session, and of a vari
     [*IN_ALL, *nightly(*[case.values for case in support.mistakes(MISTAKES, core=0)[5:]])],
 )
 def test_a_mistake_is_caught(name, fails, changes, tmp_path):
-    with support.caught(fails):
+    with support.fails_comparison(fails):
         check(support.ROOT / name, changes, tmp_path)

@@ -142,7 +142,7 @@ MISTAKES = {
 
 @pytest.mark.parametrize("fails, changes", support.mistakes(MISTAKES, core=3))
 def test_a_mistake_in_the_sum_is_caught(fails, changes):
-    with support.caught(fails):
+    with support.fails_comparison(fails):
         check_all_reduce(3, 60, examples.replaced(SCRIPT, changes))
 
 
@@ -233,7 +233,7 @@ def test_buckets_change_no_bit(quick, tmp_path):
         check_training(quick, tmp_path / buckets, flags=["--buckets", buckets], n=2)
         values.append(np.load(ring_workers.folders(tmp_path / buckets)[0] / "w.npy"))
     assert np.array_equal(*values)
-    with support.caught("(ranks|parameters)"):
+    with support.fails_comparison("(ranks|parameters)"):
         check_training(quick, tmp_path / "cut", [CUT], ["--buckets", "3"], n=2)
 
 
@@ -273,7 +273,7 @@ def test_gradients_of_two_threads(tmp_path):
 @pytest.mark.parametrize("script, fails, changes", equations.mistakes([SCRIPT], core=1))
 def test_a_mistake_in_the_training_is_caught(script, fails, changes, quick, tmp_path):
     """The mistaken script ends well."""
-    with support.caught(fails):
+    with support.fails_comparison(fails):
         check_training(quick, tmp_path, changes, n=2)
 
 

@@ -124,7 +124,7 @@ MISTAKES = {
 
 @pytest.mark.parametrize("script, fails, changes", support.mistakes(MISTAKES, core=0))
 def test_a_mistake_is_caught(script, fails, changes):
-    with support.caught(fails):
+    with support.fails_comparison(fails):
         check(script, FORMS[script][0], 3, changes)
 
 
@@ -189,5 +189,5 @@ def test_a_late_gradient_is_in_the_times_of_its_row(name, tmp_path):
 def test_a_time_that_is_taken_late_is_caught(tmp_path):
     """An op with a state in the backward pass: what tells the time waits for it."""
     stateful = ("self.add, [i, d], d.dtype, stateful=False)", "self.add, [i, d], d.dtype)")
-    with support.caught("times"):
+    with support.fails_comparison("times"):
         check_times(RING, tmp_path, [stateful], buckets=3)

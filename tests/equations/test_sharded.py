@@ -286,7 +286,7 @@ def check(fails, text):
 @pytest.mark.parametrize("script, fails, changes", equations.mistakes([SCRIPT], core=1))
 def test_a_mistake_is_caught(script, fails, changes):
     more = WIDE if fails == "memory" else []
-    with support.caught(fails):
+    with support.fails_comparison(fails):
         check(fails, examples.replaced(script, [*changes, *more]))
 
 
@@ -343,7 +343,7 @@ def test_a_checkpoint_of_shards_loads_with_another_number_of_workers(before, aft
 @pytest.mark.long
 def test_a_shard_that_is_read_from_another_place_is_caught(tmp_path):
     first = [("first = shard[0] if shard.size else begin", "first = begin")]
-    with support.caught("shards"):
+    with support.fails_comparison("shards"):
         check_checkpoint(tmp_path, (1, "0"), (3, "3"), examples.replaced(SCRIPT, first))
 
 

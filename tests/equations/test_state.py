@@ -446,7 +446,7 @@ MISTAKES = {
 
 @pytest.mark.parametrize("name, fails, changes", support.mistakes(MISTAKES, core=0))
 def test_a_mistake_is_caught(name, fails, changes, quick, tmp_path):
-    with support.caught(fails):
+    with support.fails_comparison(fails):
         check(support.ROOT / name, changes, quick, tmp_path)
 
 
@@ -534,5 +534,5 @@ def check_rows(text=None):
 
 def test_no_two_words_begin_as_one():
     check_rows()
-    with support.caught("rows"):
+    with support.fails_comparison("rows"):
         check_rows(examples.replaced(problem.SPARSE, [("begin * ps + index]", "begin * ps]")]))

@@ -246,7 +246,7 @@ CORE = [SYNC, SAGN]  # of their mistakes the tier core has some
 def test_a_mistake_is_caught(script, fails, changes):
     """On three workers."""
     text = examples.replaced(script, changes)
-    with support.caught(fails):
+    with support.fails_comparison(fails):
         compare(script, n=3, text=text, seconds=support.patience(8))
 
 
@@ -254,7 +254,7 @@ def test_a_mistake_is_caught(script, fails, changes):
 @pytest.mark.parametrize("check, fails, changes", support.mistakes(MISTAKES, core=1))
 def test_a_mistake_in_who_takes_part_is_caught(check, fails, changes):
     text = examples.replaced(SYNC, changes)
-    with support.caught(fails):
+    with support.fails_comparison(fails):
         check(text)
 
 
@@ -423,5 +423,5 @@ def test_pairs_of_rates_are_compared_by_the_equation():
 
 @pytest.mark.parametrize("mistake", OF_PAIRS)
 def test_a_mistake_in_the_comparison_of_rates_is_caught(mistake):
-    with support.caught("losses"):
+    with support.fails_comparison("losses"):
         compare_pairs(OF_PAIRS[mistake])

@@ -103,7 +103,7 @@ def test_a_variable_is_split_over_both_ps(train):
 @pytest.mark.parametrize("script, fails, changes", equations.mistakes([SCRIPT], core=0))
 def test_a_mistake_is_caught(script, fails, changes, train):
     directory, _ = train(changes=changes)
-    with support.caught(fails):
+    with support.fails_comparison(fails):
         check_the_equation(directory)
 
 
@@ -212,7 +212,7 @@ def test_each_worker_has_its_own_rows(train):
 @pytest.mark.long
 def test_another_worker_s_rows_are_caught(train):
     directory, _ = train(*STILL, workers=2, changes=[("rows = rank + n * drawn", "rows = drawn")])
-    with support.caught("worker 0"):
+    with support.fails_comparison("worker 0"):
         check_the_shards(directory)
 
 

@@ -90,7 +90,7 @@ def run_and_check(launcher, directory, steps=None):
     assert str(directory) in last and "test accuracy" in last
     assert not support.processes_of(directory)
     if "TF_CONFIG" in script.read_text():
-        assert ports and not support.bound(ports)
+        assert ports and not support.listening_ports(ports)
     return result, output
 
 
@@ -289,10 +289,12 @@ def test_nothing_is_left_of_a_stopped_run(number, tmp_path):
     try:
         assert any("test_accuracy" in line for line in process.stdout), "it did not begin to train"
         ports = support.ports_of(support.processes_of(tmp_path))
-        assert len(ports) == 3 and len(support.bound(ports)) == 1, "only the ps listens"
+        assert len(ports) == 3 and len(support.listening_ports(ports)) == 1, "only the ps listens"
         process.send_signal(number)
         support.wait_until(
-            lambda: not support.processes_of(tmp_path) and not support.bound(ports), 10, "gone"
+            lambda: not support.processes_of(tmp_path) and not support.listening_ports(ports),
+            10,
+            "gone",
         )
     finally:
         process.kill()

@@ -221,7 +221,7 @@ def test_a_mistake_is_caught(script, fails, name, two):
     """All of them ran to the end with exit code 0: nothing but a number gives them away."""
     folder, runs = two
     union = union_of_words(folder) if script == ROWS else union_of_digits
-    with support.caught(fails):
+    with support.fails_comparison(fails):
         check(runs[name], union)
 
 
@@ -295,8 +295,8 @@ def trains(process):
 def rank(directory, number):
     """The process of a rank."""
     for process in support.processes_of(directory):
-        variables = support.ask(process.environ, {})
-        is_python = "python" in support.ask(process.name, "")
+        variables = support.safely(process.environ, {})
+        is_python = "python" in support.safely(process.name, "")
         if variables.get("HOROVOD_RANK") == str(number) and is_python:
             return process
     raise AssertionError(f"there is no rank {number}")
@@ -349,7 +349,7 @@ def test_nothing_is_left_after_kill_9(whom, tmp_path):
             process.kill()
         else:
             processes = support.processes_of(tmp_path)
-            (launcher,) = [p for p in processes if "horovodrun" in support.ask(p.name, "")]
+            (launcher,) = [p for p in processes if "horovodrun" in support.safely(p.name, "")]
             launcher.kill()
         support.wait_until(lambda: not support.processes_of(tmp_path), 20, "gone")
         code, output = end(process, tmp_path)

@@ -42,7 +42,7 @@ def test_a_worker_joins(tmp_path):
                 worker.resume()
             output = joins.communicate(timeout=support.patience(60))[0]
             assert joins.returncode == 0 and "joins as worker 2\n" in output, output
-            assert support.ended(run.process, 60) == 0, run.process.stdout.read()
+            assert support.wait_for_exit(run.process, 60) == 0, run.process.stdout.read()
         finally:
             joins.kill()
             joins.communicate()

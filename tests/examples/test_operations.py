@@ -41,7 +41,7 @@ class Job(support.Run):
 
     def ends_well(self):
         """Waits for the end; returns the output."""
-        code = support.ended(self.process, 130)
+        code = support.wait_for_exit(self.process, 130)
         assert code == 0, self.text.read_text()
         return self.text.read_text()
 

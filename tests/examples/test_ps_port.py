@@ -139,7 +139,7 @@ def test_what_a_stranger_can_do(tmp_path):
 
         for worker in workers:
             worker.resume()
-        assert support.ended(run.process, 90) == 0, run.process.stdout.read()
+        assert support.wait_for_exit(run.process, 90) == 0, run.process.stdout.read()
     steps = [row["global_step"] for row in support.pushes(directory)]
     assert sorted(steps) == list(range(1, STEPS + 1))
     assert support.result(directory)["test_accuracy"] > 0.9

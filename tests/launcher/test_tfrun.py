@@ -591,7 +591,7 @@ time.sleep(30)""",
                 if "] here " in line:
                     here.append([int(word) for word in line.split("] here ")[1].split()])
             assert {user for _, user in here} == {os.getuid()}
-            assert len(support.bound(port for port, _ in here)) == (2 if reachable else 0)
+            assert len(support.listening_ports(port for port, _ in here)) == (2 if reachable else 0)
         finally:
             process.terminate()
             process.communicate(timeout=20)

@@ -124,7 +124,7 @@ def test_outputs_are_those_of_a_fresh_run(source):
     added = len(notebook.cells) - len(committed.cells)
     assert added >= len(answers) + len(wrong) + len(right), "each answer is executed"
     limit = support.Limit(90)  # of the busiest minute of the run, not of its first or last one
-    took = notebooks.execute(source, notebook, is_over=limit.over)
+    took = notebooks.execute(source, notebook, is_over=limit.is_over)
     assert took <= notebooks.SECONDS * limit.seconds / limit.least
     ran = [cell for cell in notebook.cells if not cell.id.startswith("solution-")]
     for i, (cell, kept) in enumerate(zip(ran, committed.cells, strict=True)):
@@ -292,7 +292,7 @@ def test_run_all_in_a_browser(tmp_path):
             command, env=env, stdout=log, stderr=log, cwd=folder, start_new_session=True
         )
     try:
-        support.wait_until(lambda: support.bound([port]), 90, "JupyterLab listens")
+        support.wait_until(lambda: support.listening_ports([port]), 90, "JupyterLab listens")
         url = "http://127.0.0.1:%d/lab/tree/Basics-Tutorial/%s?token=%s"
         texts, pictures = run_all(sync_api, support.browser(), url % (port, path.name, token))
     finally:

@@ -47,14 +47,14 @@ def descendants(process):
         found = [process, *process.children(recursive=True)]
     except psutil.NoSuchProcess:
         return []
-    return [process for process in found if support.runs(process)]
+    return [process for process in found if support.is_running(process)]
 
 
 def none_is_left(processes, directories=(), seconds=20):
     """Waits until these have ended, and all with one of these OUTPUT_DIRs."""
     support.wait_until(
         lambda: (
-            not any(map(support.runs, processes))
+            not any(map(support.is_running, processes))
             and not any(support.processes_of(pathlib.Path(each)) for each in directories)
         ),
         seconds,

@@ -27,7 +27,7 @@ def checkpoint(directory):
 def check_the_end(process, directory, steps=STEPS, accuracy=0.95):
     """The run ends by itself, with exactly `steps` updates and a model that has learned."""
     try:
-        code = support.ended(process, 110)
+        code = support.wait_for_exit(process, 110)
     finally:
         process.kill()
     output = directory.with_suffix(".txt").read_text()

@@ -51,7 +51,9 @@ def run(folder, *flags, **more):
 def tasks(folder):
     """The processes of the run's tasks, with what these have started; not tfrun's own."""
     return [
-        p for p in support.processes_of(folder / "run") if "TF_CONFIG" in support.ask(p.environ, {})
+        p
+        for p in support.processes_of(folder / "run")
+        if "TF_CONFIG" in support.safely(p.environ, {})
     ]
 
 

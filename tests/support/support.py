@@ -142,12 +142,12 @@ def changed(script, groups):
     }
 
 
-def caught(fails):
+def fails_comparison(fails):
     """Passes where an assertion fails, one of whose lines begins with this name."""
     return pytest.raises(AssertionError, match=rf"(?m)^ *{fails}: ")
 
 
-def ask(method, default):
+def safely(method, default):
     """Returns what a method of a psutil.Process returns, or `default` if the process has ended."""
     try:
         return method()
@@ -155,15 +155,15 @@ def ask(method, default):
         return default
 
 
-def runs(process):
+def is_running(process):
     """Returns whether a process has not ended."""
-    status = ask(process.status, psutil.STATUS_ZOMBIE)
+    status = safely(process.status, psutil.STATUS_ZOMBIE)
     return process.is_running() and status != psutil.STATUS_ZOMBIE
 
 
 def command_line(process):
     """Returns the command line of a process as text, "" if it has ended."""
-    return " ".join(ask(process.cmdline, []))
+    return " ".join(safely(process.cmdline, []))
 
 
 def processes_of(directory):
@@ -171,7 +171,7 @@ def processes_of(directory):
     return [
         process
         for process in psutil.process_iter()
-        if ask(process.environ, {}).get("OUTPUT_DIR") == str(directory) and runs(process)
+        if safely(process.environ, {}).get("OUTPUT_DIR") == str(directory) and is_running(process)
     ]
 
 
@@ -183,7 +183,7 @@ def program_of(process):
 
 def tf_config(process):
     """Returns the TF_CONFIG of a process, {} if it has none or has ended."""
-    return json.loads(ask(process.environ, {}).get("TF_CONFIG", "{}"))
+    return json.loads(safely(process.environ, {}).get("TF_CONFIG", "{}"))
 
 
 def task_type(process):
@@ -218,19 +218,19 @@ class Limit:
     def __init__(self, seconds):
         self.least, self.seconds, self.began = seconds, seconds, time.monotonic()
 
-    def over(self):
+    def is_over(self):
         """Returns whether the time is up."""
         self.seconds = max(self.seconds, patience(self.least))
         return time.monotonic() > self.began + self.seconds
 
 
-def ended(process, seconds):
+def wait_for_exit(process, seconds):
     """Waits for a process to end; returns its exit code. Fails after that many seconds."""
     wait_until(lambda: process.poll() is not None, seconds, "ended")
     return process.returncode
 
 
-def bound(ports):
+def listening_ports(ports):
     """Those of `ports` that somebody still listens on."""
     taken = []
     for port in ports:
@@ -244,7 +244,7 @@ def wait_until(condition, seconds, what):
     """Waits for `condition()` to be true; fails with `what` after that many seconds."""
     limit = Limit(seconds)
     while not (value := condition()):
-        assert not limit.over(), f"after {limit.seconds} s: not {what}"
+        assert not limit.is_over(), f"after {limit.seconds} s: not {what}"
         time.sleep(0.05)
     return value
 
@@ -291,7 +291,7 @@ def launch(launcher, directory, *arguments, seconds=100, **env):
     process = begin(launcher, directory, *arguments, **at_most(seconds), **env)
     ports, limit = set(), Limit(seconds)
     try:
-        while process.poll() is None and not limit.over():
+        while process.poll() is None and not limit.is_over():
             if not ports:
                 ports = ports_of(processes_of(directory))
             time.sleep(0.2)
@@ -520,7 +520,7 @@ def run_to_end(*command, seconds=60, cwd=ROOT, env=None):
                     output, errors = process.communicate(timeout=1)
                     return subprocess.CompletedProcess(command, process.returncode, output, errors)
                 except subprocess.TimeoutExpired:
-                    if limit.over():
+                    if limit.is_over():
                         raise
         finally:
             process.kill()
