@@ -277,13 +277,15 @@ def session(master):
     builder = builder.config("spark.ui.showConsoleProgress", "false")
     spark = (builder.master(master) if master else builder).getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
-    atexit.register(end, spark.sparkContext._gateway.proc)
+    atexit.register(end, spark.sparkContext)
     return spark
 
 
-def end(jvm):
+def end(context):
     """Ends the JVM that a session has started, if it has, and waits: it must not outlive run.sh."""
-    if jvm:
+    if server := context._accumulatorServer:  # after Ctrl-C; it would print the end of the JVM
+        server.shutdown()
+    if jvm := context._gateway.proc:
         jvm.stdin.close()  # Spark's sign that its Python process has ended
         try:
             jvm.wait(20)
