@@ -3,7 +3,7 @@
 import functools
 import re
 
-from lab.examples import ROOT, ToolError
+from lab.examples import ROOT, ToolError, kind_of, main_script
 
 PATH = ROOT / "docs" / "reading-order.txt"
 FOLDED = " (folded)"
@@ -66,11 +66,18 @@ def examples() -> list[str]:
     return sum((folders for title, folders in groups().items() if title not in folded()), [])
 
 
+def kind_in(folder: str) -> str:
+    """Returns the kind of a folder's main script, "" where there is none."""
+    script = main_script(folder)
+    return kind_of(script) if script.is_file() else ""
+
+
 def inserted(text: str, name: str, source: str) -> str:
     """Returns the text of the file with the folder `name` in it.
 
-    It becomes the last of the group that is called as its parent folder, or has folders of that
-    parent; a folder at the root stands right behind `source`.
+    A folder at the root stands right behind `source`. Another one belongs to the group that is
+    called as its parent folder, or has folders of that parent. There it comes last of those whose
+    script has the kind of the source's, or last of all.
     """
     lines, parent = text.splitlines(), name.rpartition("/")[0]
     if not parent:
@@ -79,6 +86,7 @@ def inserted(text: str, name: str, source: str) -> str:
     for line, folders in read(text).items():
         title = line.removesuffix(FOLDED).replace(" ", "-").lower()
         if title == parent.lower() or any(folder.startswith(parent + "/") for folder in folders):
-            last = re.escape(folders[-1] if folders else line)
+            alike = [folder for folder in folders if kind_in(folder) == kind_in(source)]
+            last = re.escape([line, *folders, *alike][-1])
             return re.sub(rf"(?m)^( *{last})$", rf"\g<1>\n  {name}", text)
     raise ToolError(f"add a group for {parent} to docs/{PATH.name} first")

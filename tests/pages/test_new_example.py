@@ -130,6 +130,22 @@ def test_a_new_example_has_no_numbers(few_examples):
     assert new_example.TODO in drawn.find("{*}title").text
 
 
+@pytest.mark.parametrize(
+    "name, source, before",
+    [
+        ("Further-Algorithms/X", "HogWild", "Further-Algorithms/Async-Local-SGD"),
+        ("Further-Algorithms/X", "Ring-AllReduce", "Further-Algorithms/Sharded-Training"),
+        ("Further-Algorithms/X", "Model-Parallelism", "Further-Algorithms/Gradients-To-All"),
+        ("X", "ADAG", "ADAG"),
+    ],
+)
+def test_where_a_new_example_stands(name, source, before):
+    """Catches a page whose section of one kind comes twice, the second time with this example."""
+    text = reading_order.inserted(reading_order.PATH.read_text(), name, source)
+    order = reading_order.unfolded(text)
+    assert order[order.index(name) - 1] == before
+
+
 def test_a_line_of_changes_begins_the_next_version():
     """Catches a line in the section of a version that is released."""
     released = "# Changes\n\n## 1.0.0, 2026-01-01\n- A line.\n"
