@@ -330,7 +330,7 @@ group(
         r"(?<!ConnectionError: )ps \d+ (did|does) not answer|no ps answered at"
         r"|(worker|chief) \d+ did not answer",
         "TimeoutError: no ps answered at 127.0.0.1:9 in 120 s",
-        "That task did not start, has failed, or cannot be reached.",
+        "That task did not start, has failed, hangs, or cannot be reached.",
         "Look into its log, and at its address in TF_CONFIG and the firewall. "
         "`ip link set lo up` starts the loopback.",
     ),
@@ -488,7 +488,8 @@ group(
     ),
     (
         r"FileExistsError|NotADirectoryError|; Not a directory"
-        r"|PermissionError|PermissionDeniedError|Read-only file system|; Permission denied",
+        r"|PermissionError|PermissionDeniedError|; Permission denied"
+        r"|Read-only file system: |; Read-only file system",
         "FileExistsError: [Errno 17] File exists: 'output'",
         "A file is where the run directory should be, or you may not write there.",
         "Set OUTPUT_DIR to a folder of your own.",
@@ -611,6 +612,12 @@ group(
         "The system allows no more threads, processes, memory or open files.",
         "Start fewer tasks, or raise the limit: `ulimit -u`, `ulimit -v`, a container's pids; for "
         "files `ulimit -n 4096`.",
+    ),
+    (
+        r"Errno 30\] Read-only file system$|Function not implemented$",
+        "OSError: [Errno 30] Read-only file system",
+        "Python can make no semaphore: /dev/shm is missing or read-only.",
+        "Mount a tmpfs there, as containers have it by default.",
     ),
     (
         r"worker is for one GPU",

@@ -210,7 +210,15 @@ def test_it_is_trained_as_it_is(parts, piece, adapted, monkeypatch):
 
 REFUSED = {
     "x_train holds text": {"data": "x = np.array(['a', 'b'] * 24)"},
-    "x_train holds object": {"data": "x = x.astype(object); x[3, 2] = 'a'"},
+    "x_train holds object, not numbers, such as 'a': number": {
+        "data": "x = x.astype(object); x[3, 2] = 'a'"
+    },
+    "x_train holds object, .* such as datetime.date.*: .* and count the days of dates": {
+        "data": "import datetime; x = x.astype(object); x[3, 2] = datetime.date(2026, 1, 1)"
+    },
+    r"x_train holds object, not numbers, such as array\(\[\[0.* 0": {  # which has several lines
+        "data": "x = x.astype(object); x[3, 2] = np.zeros((9, 9))"
+    },
     "x_train has rows of different lengths": {"data": "x = [[1.0], [1.0, 2.0]] * 24"},
     r"x_train\['a'\] has NaN": {"data": "x = {'a': x * np.nan, 'b': x}"},
     r"y_train\[1\] has NaN .*; a loss that masks gaps needs a number there": {

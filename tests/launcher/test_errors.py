@@ -324,11 +324,19 @@ with open(os.path.join(os.environ["OUTPUT_DIR"], "began-%s" % index), "w"):
 """
 
 
-def test_a_run_directory_that_vanishes_is_no_success(tmp_path):
-    """Catches exit code 0 where nothing is left of a run."""
-    write(tmp_path, "import shutil\nshutil.rmtree(os.environ['OUTPUT_DIR'])\n")
+@pytest.mark.parametrize(
+    "afterwards",
+    ["", "os.makedirs(directory); open(directory + '/checkpoint', 'w')", "open(directory + '/a')"],
+    ids=["ends", "saves a checkpoint", "fails"],
+)
+def test_a_run_directory_that_vanishes_is_no_success(afterwards, tmp_path):
+    """Catches exit code 0, the advice on a data file, and the name of a log that is gone."""
+    body = "import shutil\ndirectory = os.environ['OUTPUT_DIR']\nshutil.rmtree(directory)\n"
+    write(tmp_path, body + afterwards)
     code, lines = run(tmp_path)
-    assert code == 1 and "was removed while the run went on" in lines[-1], lines
+    end = " was removed while the run went on: what it had is lost"
+    assert code == 1 and lines[-1].startswith("[tfrun] ") and lines[-1].endswith(end), lines
+    assert not any("--dataset" in line for line in lines)
 
 
 def test_a_wrong_flag(tmp_path):

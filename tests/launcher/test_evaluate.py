@@ -311,7 +311,7 @@ def test_another_model_is_refused(known, capsys):
     assert (known.directory / "model.keras").exists()
 
 
-@pytest.mark.parametrize("error", ["FileNotFoundError('my.csv')", "KeyError('label')"])
+@pytest.mark.parametrize("error", ["FileNotFoundError('my.csv.')", "KeyError('label')"])
 def test_data_that_are_not_there_any_more(error, known, capsys):
     """Catches a traceback, or a line of the user's own code that says nothing of load_data."""
     known.flags()
@@ -322,6 +322,7 @@ def test_data_that_are_not_there_any_more(error, known, capsys):
         assert program.command([str(known.directory)]) == 1
         error_lines = capsys.readouterr().err.splitlines()
         assert len(error_lines) == 1 and "load_data of the run fails here: " in error_lines[0]
+        assert ".;" not in error_lines[0]
         assert "in the folder from which you started the run" in error_lines[0]
 
 

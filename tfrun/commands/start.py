@@ -285,8 +285,8 @@ def supervise(spec: LaunchSpec, directory: run_directory.RunDirectory, resume: s
             saved = run_directory.saved_step(spec.directory)
             how = f"goes on from update {saved}" if saved else "begins again"
             run.say(f"this run is in {spec.directory}; it {how} with: {resume}")
-        elif run.done and not spec.directory.is_dir():
-            run.say(f"{spec.directory} was removed while the run went on: nothing is left of it")
+        elif run.done and (lost := run.lost_directory()):
+            run.say(lost)
             code = code or 1
         elif run.done and (spec.directory / "flags.json").exists():
             # Here, because NumPy starts threads, and --isolate must come before.

@@ -229,11 +229,21 @@ class Run:
         else:
             what = "; the run is stopped"
         self.say(how + what)
-        if meaning := output.explain(how):
+        lost = self.lost_directory()  # then the error says only that some file is not there
+        if meaning := lost or output.explain(how):
             self.say(meaning)
-        if not let_go and not self.wrong_flag:
+        if not (let_go or self.wrong_flag or lost):
             self.say(f"all that it printed: {task.path}")
         return not let_go
+
+    def lost_directory(self) -> str | None:
+        """Returns a sentence where somebody has removed the run directory; None where it is there.
+
+        A task that saves a checkpoint makes the directory anew, but the logs are gone.
+        """
+        if any(task.path.exists() for task in self.tasks):
+            return None
+        return f"{self.spec.directory} was removed while the run went on: what it had is lost"
 
     def supervise(self) -> int:
         """Runs all tasks to the end, and leaves none; returns what watch() does.

@@ -165,15 +165,21 @@ def array(part: Any, where: str) -> np.ndarray:
             f"{where} has rows of different lengths: pad them in load_data, "
             "as keras.utils.pad_sequences does"
         ) from None
-    if part.dtype.kind == "O" and all(
-        isinstance(v, (bool, float, int, np.number)) for v in part.flat
-    ):
-        part = part.astype("float64")  # a table whose columns are of several kinds of numbers
+    others: list[Any] = []
+    if part.dtype.kind == "O":
+        others = [v for v in part.flat if not isinstance(v, (bool, float, int, np.number))]
+        if not others:
+            part = part.astype("float64")  # a table whose columns are of several kinds of numbers
     if part.dtype.kind not in "biuf" or not part.ndim:
         what = "text" if part.dtype.kind in "US" else part.dtype
+        example = ""
+        if others:
+            line = " ".join(repr(others[0]).split())
+            example = f", such as {line:.60}"
         raise ValueError(
-            f"{where} holds {what}, not numbers: number words and names in load_data, "
-            "as keras.layers.TextVectorization or np.unique(..., return_inverse=True) does"
+            f"{where} holds {what}, not numbers{example}: number words and names in load_data, as "
+            "keras.layers.TextVectorization or np.unique(..., return_inverse=True) does, and count "
+            "the days of dates"
         )
     if not np.isfinite(part).all():
         message = f"{where} has NaN or infinite numbers: drop or fill them in load_data"

@@ -45,7 +45,7 @@ def load_data(module: types.ModuleType, name: str) -> Any:
     try:
         return module.load_data(name)
     except Exception as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
+        reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
         raise ValueError(
             f"load_data of the run fails here: {reason}; put the data back as they were in "
             "training, and repeat the command in the folder from which you started the run"
