@@ -362,7 +362,10 @@ def what_failed(answer, error):
     """Returns in words whose error ended a check: the answer's, or one by what the answer is."""
     words = "%s: %s" % (type(error).__name__, error)
     if not callable(answer):
-        return "the check cannot read your answer: has it the form that its cell asks for? " + words
+        return (
+            "the check cannot read your answer: does it have the form that its cell asks for? "
+            + words
+        )
     code = getattr(answer, "__code__", None)  # a class has none
     raised_in = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
     if code is not None and code not in raised_in:

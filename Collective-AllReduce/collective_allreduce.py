@@ -466,7 +466,8 @@ def restore(directory, step, w, state):
     manager = tf.train.CheckpointManager(
         checkpoint, directory, max_to_keep=5, checkpoint_name="model.ckpt"
     )
-    manager.restore_or_initialize()
+    if manager.latest_checkpoint:
+        checkpoint.restore(manager.latest_checkpoint).assert_existing_objects_matched()
     return manager
 
 

@@ -152,7 +152,8 @@ def main():
     metrics = Metrics(task, [task], models[0].trainable_variables, flags)
     saved, make_steps, test = build(models, data, flags, devices)
     manager = tf.train.CheckpointManager(saved, metrics.directory, 5, checkpoint_name="model.ckpt")
-    manager.restore_or_initialize()
+    if manager.latest_checkpoint:
+        saved.restore(manager.latest_checkpoint).assert_existing_objects_matched()
     metrics.step = int(saved.step)
     train(make_steps, test, metrics, manager, flags)
 

@@ -407,7 +407,8 @@ def train(coordinator, built, metrics, cluster, flags):
     manager = tf.train.CheckpointManager(
         checkpoint, chief.directory, max_to_keep=5, checkpoint_name="model.ckpt"
     )
-    manager.restore_or_initialize()
+    if manager.latest_checkpoint:
+        checkpoint.restore(manager.latest_checkpoint).assert_existing_objects_matched()
     begun = saved = scheduled = made = int(step.numpy())
 
     def test_and_save():

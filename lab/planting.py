@@ -37,6 +37,7 @@ STARTS = {"fork", "fork_exec", "posix_spawn", "sendmsg"}  # sendmsg: an order to
 TESTS = "tests"  # in the names of modules of the project, beside these packages
 PROJECT = ("lab", "tfrun")
 LEFT_OUT = "left out, because it fails without a mistake: "
+GONE = re.compile(r"stands \d+ times")  # what lab.examples.replaced() raises says so
 WHERE = " where "  # between a file of tests and a pattern, in groups.yaml
 
 
@@ -186,6 +187,13 @@ def ours(module: object) -> bool:
     return name.split(".")[0] in PROJECT or f"{os.sep}{TESTS}{os.sep}" in file
 
 
+def selects(entry: str, test: str) -> bool:
+    """Returns whether an entry of groups.yaml means a test, by its name."""
+    name, _, pattern = entry.partition(WHERE)
+    is_of_it = re.match(rf"{re.escape(name)}(/|::|\[|$)", test)
+    return bool(is_of_it and re.search(pattern, test))
+
+
 # The plugin --------------------------------------------------------------------------------------
 
 
@@ -229,6 +237,9 @@ class Planter:
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
         """Forks for each mistake. In a fork it returns None, and pytest runs the tests."""
         self.texts = {file: (self.root / file).read_text() for file in self.files}
+        for entry in {entry for entries in self.files.values() for entry in entries}:
+            if not any(selects(entry, item.nodeid) for item in session.items):
+                raise pytest.UsageError(f"tests/mutation/groups.yaml: no test is {entry}")
         self.functions = loaded_functions(self.paths)
         gc.collect()
         gc.freeze()  # a fork that collects garbage leaves this alone
@@ -297,12 +308,7 @@ class Planter:
 
     def looks_at(self, test: str, file: str) -> bool:
         """Returns whether a test is one of those of a file."""
-        for entry in self.files[file]:
-            name, _, pattern = entry.partition(WHERE)
-            is_of_it = re.match(rf"{re.escape(name)}(/|::|\[|$)", test)
-            if is_of_it and re.search(pattern, test):
-                return True
-        return False
+        return any(selects(entry, test) for entry in self.files[file])
 
     def write(self, path: pathlib.Path, text: str) -> None:
         """Writes a file of the copy, so that no compiled form of another text is taken for it."""
@@ -372,6 +378,17 @@ class Planter:
             sys.setprofile(None)
             threading.setprofile(None)  # type: ignore[arg-type]
             seen.seconds = time.monotonic() - began
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, Any, Any]:
+        """Skips a test that replaces a line which the mistake has changed: it finds nothing."""
+        report = yield
+        if self.is_fork and call.excinfo and GONE.search(str(call.excinfo.value)):
+            report.outcome = "skipped"
+            report.longrepr = str(item.path), 0, "the line that it replaces is gone"
+        return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Notes the first test that fails."""

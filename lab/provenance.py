@@ -1,4 +1,4 @@
-"""Where results come from: of each run.sh its file, and whether they are of today's script."""
+"""Finds the results of each run.sh, and refuses those of another script than today's."""
 
 import pathlib
 from typing import Any

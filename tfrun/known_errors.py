@@ -506,6 +506,7 @@ group(
     "The checkpoint",
     (
         r"Key \S+ not found in checkpoint|not bound to checkpointed values"
+        r"|Some objects had attributes which were not restored"
         r"|Assign requires shapes of both tensors to match"
         r"|shape_and_slice spec|checkpoint of another model|[Rr]eceived incompatible tensor"
         r"|Shape mismatch.*assigned value shape"
@@ -616,8 +617,8 @@ group(
     (
         r"Errno 30\] Read-only file system$|Function not implemented$",
         "OSError: [Errno 30] Read-only file system",
-        "Python can make no semaphore: /dev/shm is missing or read-only.",
-        "Mount a tmpfs there, as containers have it by default.",
+        "Probably Python can make no semaphore: /dev/shm is missing or read-only.",
+        "Mount a tmpfs there.",
     ),
     (
         r"worker is for one GPU",

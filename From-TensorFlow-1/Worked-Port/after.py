@@ -34,7 +34,8 @@ def serve():
     memory = [v.value for v in optimizer.variables]
     checkpoint = tf.train.Checkpoint(w=w, b=b, step=step, memory=memory)
     manager = tf.train.CheckpointManager(checkpoint, FOLDER, max_to_keep=5)
-    manager.restore_or_initialize()
+    if manager.latest_checkpoint:
+        checkpoint.restore(manager.latest_checkpoint).assert_existing_objects_matched()
 
     @tf.function(input_signature=[])
     def pull():

@@ -203,7 +203,9 @@ jvm = subprocess.Popen(
 
 class Spark:
     sparkContext = types.SimpleNamespace(
-        _gateway=types.SimpleNamespace(proc=jvm), setLogLevel=lambda level: None
+        _gateway=types.SimpleNamespace(proc=jvm),
+        _accumulatorServer=None,
+        setLogLevel=lambda level: None,
     )
     appName = config = lambda self, *_: self
     getOrCreate = lambda self: self

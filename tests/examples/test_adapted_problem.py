@@ -210,13 +210,13 @@ def test_it_is_trained_as_it_is(parts, piece, adapted, monkeypatch):
 
 REFUSED = {
     "x_train holds text": {"data": "x = np.array(['a', 'b'] * 24)"},
-    "x_train holds object, not numbers, such as 'a': number": {
+    r"x_train holds object \(such as 'a'\), not numbers: number": {
         "data": "x = x.astype(object); x[3, 2] = 'a'"
     },
-    "x_train holds object, .* such as datetime.date.*: .* and count the days of dates": {
+    r"x_train holds object \(such as datetime.date.*: .* and turn dates into numbers of days": {
         "data": "import datetime; x = x.astype(object); x[3, 2] = datetime.date(2026, 1, 1)"
     },
-    r"x_train holds object, not numbers, such as array\(\[\[0.* 0": {  # which has several lines
+    r"x_train holds object \(such as array\(\[\[0.* 0": {  # which has several lines
         "data": "x = x.astype(object); x[3, 2] = np.zeros((9, 9))"
     },
     "x_train has rows of different lengths": {"data": "x = [[1.0], [1.0, 2.0]] * 24"},

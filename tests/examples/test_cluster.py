@@ -14,6 +14,7 @@ import psutil
 import pytest
 import support
 from lab import examples
+from tfrun import errors
 from tfrun.launch import cluster
 
 PS_SCRIPTS = support.ps_scripts()
@@ -201,6 +202,42 @@ def test_a_second_run_in_the_same_directory(tmp_path):
     result = support.result(tmp_path)
     assert result["steps"] == 50 and result["pushes_per_worker"] == [50]
     assert sorted(row["global_step"] for row in support.pushes(tmp_path)) == list(range(1, 51))
+
+
+OTHERS = [  # a script of each form of checkpoint, and how many tasks of which type it has
+    ("Collective-AllReduce", {"workers": 1}),
+    ("Ring-AllReduce", {"workers": 1}),
+    ("Non-Distributed-Setup", {"workers": 1}),
+    ("Multiple-GPUs-Single-Machine", {"workers": 1}),
+    ("Parameter-Server-Strategy", {"workers": 1, "ps": 1, "chief": 1}),
+]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name, tasks", OTHERS, ids=[name for name, _ in OTHERS])
+def test_the_checkpoint_of_another_example_is_refused(name, tasks, quick, tmp_path, monkeypatch):
+    """By hand: tfrun does not even start it. Catches a run that begins anew over another one's."""
+    hogwild, script = (examples.main_script(folder) for folder in ("HogWild", name))
+    module = examples.load(hogwild)
+    model = module.make_model(module.load_data("digits"))
+    facts = {
+        "example": "HogWild",
+        "variables": [[v.path, list(v.shape)] for v in model.trainable_variables],
+    }
+    (tmp_path / "flags.json").write_text(json.dumps(facts))
+    w = module.vectors_of(model)["w"]
+    saved = [("w", f"{w.size} 0,{w.size}", w), ("global_step", "", np.int64(200))]
+    path = tmp_path / "model.ckpt-200_temp" / "all"
+    module.write(str(path), saved)
+    module.merge(str(tmp_path), 200, [str(path)])
+    before = support.newest_checkpoint(tmp_path)
+    for job in "ps", "chief":
+        monkeypatch.setattr(quick, job, tasks.get(job, 0))
+    flags = ["--steps", "300", "--checkpoint-steps", "100"]
+    codes, output = quick.run(script, tmp_path, *flags, workers=1)
+    assert 1 in codes, output
+    assert "holds the checkpoint of another model" in (errors.explain(output) or ""), output
+    assert support.newest_checkpoint(tmp_path) == before and not support.pushes(tmp_path)
 
 
 STRANGER = """

@@ -239,9 +239,10 @@ class Run:
     def lost_directory(self) -> str | None:
         """Returns a sentence where somebody has removed the run directory; None where it is there.
 
-        A task that saves a checkpoint makes the directory anew, but the logs are gone.
+        A task that saves a checkpoint makes the directory anew, but logs and flags are gone.
         """
-        if any(task.path.exists() for task in self.tasks):
+        kept = [self.spec.directory / "flags.json", *(task.path for task in self.tasks)]
+        if any(path.exists() for path in kept):
             return None
         return f"{self.spec.directory} was removed while the run went on: what it had is lost"
 

@@ -175,11 +175,11 @@ def array(part: Any, where: str) -> np.ndarray:
         example = ""
         if others:
             line = " ".join(repr(others[0]).split())
-            example = f", such as {line:.60}"
+            example = f" (such as {line:.60})"
         raise ValueError(
-            f"{where} holds {what}, not numbers{example}: number words and names in load_data, as "
-            "keras.layers.TextVectorization or np.unique(..., return_inverse=True) does, and count "
-            "the days of dates"
+            f"{where} holds {what}{example}, not numbers: number words and names in load_data, as "
+            "keras.layers.TextVectorization or np.unique(..., return_inverse=True) does, and turn "
+            "dates into numbers of days"
         )
     if not np.isfinite(part).all():
         message = f"{where} has NaN or infinite numbers: drop or fill them in load_data"

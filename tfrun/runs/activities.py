@@ -78,7 +78,8 @@ def of_task(
     gap of over ten times the usual one, and of over 0.1 s, is called a wait. The pull at its end
     has no length, nor has a task's first. A push lasts from the gradient to its arrival; of a
     synchronous example it ends with the step that all make together. A task that is alone only
-    computes. With a coordinator an evaluation is its own, as is one amid a worker's updates.
+    computes. An evaluation is the coordinator's where there is one, or where it overlaps a
+    worker's updates.
     """
     # A clock is read after what it times, and may be read late: no time is after a later one's.
     push = metrics.pushes["push_time"]
