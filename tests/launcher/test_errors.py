@@ -340,13 +340,13 @@ def test_a_run_directory_that_vanishes_is_no_success(afterwards, tmp_path):
 
 
 def test_logs_that_are_removed_while_a_run_goes_on(tmp_path):
-    """Catches a run that is lost with its logs, although all that it has trained is there."""
+    """Catches a sentence that calls the run lost, although what the script has recorded is there."""
     body = "directory = pathlib.Path(os.environ['OUTPUT_DIR'])\n"
     body += "(directory / 'flags.json').touch()\n"
     body += "for path in directory.glob('*.log'):\n    path.unlink()\n"
     write(tmp_path, "import pathlib\n" + body)
-    code, lines = run(tmp_path)
-    assert code == 0 and not any("was removed" in line for line in lines), lines
+    _, lines = run(tmp_path)
+    assert not any("was removed" in line for line in lines), lines
 
 
 def test_a_wrong_flag(tmp_path):
