@@ -340,7 +340,7 @@ def test_a_run_directory_that_vanishes_is_no_success(afterwards, tmp_path):
 
 
 def test_logs_that_are_removed_while_a_run_goes_on(tmp_path):
-    """Catches a sentence that calls the run lost, although what the script has recorded is there."""
+    """Catches a sentence that calls a run lost, although what its script has recorded is there."""
     body = "directory = pathlib.Path(os.environ['OUTPUT_DIR'])\n"
     body += "(directory / 'flags.json').touch()\n"
     body += "for path in directory.glob('*.log'):\n    path.unlink()\n"
