@@ -22,7 +22,7 @@ from tfrun.known_errors import NOTICE
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 # Of every task. Its grpc_proxy is empty, too, unless somebody has set one: otherwise gRPC takes
 # http_proxy between the tasks.
-SURROUNDINGS = {
+COMMON_VARIABLES = {
     "KERAS_BACKEND": "tensorflow",
     "PYTHONHASHSEED": "0",
     "PYTHONIOENCODING": ":replace",
@@ -147,7 +147,7 @@ def run_task(script, roles, addresses, number, env, lock):
         child = stack.enter_context(
             subprocess.Popen(
                 [sys.executable, *script],
-                env={"grpc_proxy": "", **os.environ, **env, **SURROUNDINGS},
+                env={"grpc_proxy": "", **os.environ, **env, **COMMON_VARIABLES},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

@@ -55,7 +55,7 @@ def code_digest(paths: Iterable[pathlib.Path]) -> str:
 
 def today() -> dict[str, tuple[str, str]]:
     """Returns {path of a picture: (digest of the picture, digest of its code)}."""
-    marks = {}
+    digests = {}
     for picture in examples.tracked("*.png"):
         path = picture.relative_to(ROOT).as_posix()
         beside = picture.with_name(picture.stem.replace("-", "_") + ".py").relative_to(ROOT)
@@ -65,19 +65,19 @@ def today() -> dict[str, tuple[str, str]]:
             raise ToolError(
                 f"{shown(picture)}: name the code that draws it in CODE in lab/picture_digests.py"
             )
-        marks[path] = digest(picture), code_digest(code)
-    return marks
+        digests[path] = digest(picture), code_digest(code)
+    return digests
 
 
 def noted() -> dict[str, tuple[str, str]]:
     """Returns {path of a picture: (digest of the picture, digest of its code)} from the notes."""
-    marks = {}
+    digests = {}
     for line in examples.read(NOTES).splitlines():
         if line.count(" ") < 2:
             raise ToolError(f"{shown(NOTES)}: remove the line `{line}`, and run this again")
         picture, code, path = line.split(" ", 2)
-        marks[path] = picture, code
-    return marks
+        digests[path] = picture, code
+    return digests
 
 
 def main() -> None:
@@ -88,14 +88,14 @@ def main() -> None:
     if unknown := examples.untracked("*.png"):
         names = " ".join(map(shown, unknown))
         raise ToolError(f"git does not know a picture yet: run git add {names}")
-    marks = today()
+    digests = today()
     for path in unchanged:
-        if path not in marks:
+        if path not in digests:
             raise ToolError(f"{path} is no picture that git knows: check it, or run git add {path}")
     for path, old in noted().items():
-        if path in marks and marks[path][0] == old[0] and path not in unchanged:
-            marks[path] = old
-    lines = [f"{picture} {code} {path}\n" for path, (picture, code) in marks.items()]
+        if path in digests and digests[path][0] == old[0] and path not in unchanged:
+            digests[path] = old
+    lines = [f"{picture} {code} {path}\n" for path, (picture, code) in digests.items()]
     NOTES.write_text("".join(lines))
 
 

@@ -404,7 +404,7 @@ def stream(number):
 
 
 class Measurement:
-    """What was measured in a directory, over all sittings, and how more is measured."""
+    """What was measured in a directory, over all sessions, and how more is measured."""
 
     def __init__(self, directory, flags, hosts=None, hosts_module=None):
         """hosts: those of slow links; hosts_module: what limits their rate. None without links."""
@@ -556,7 +556,7 @@ class Measurement:
             self.keep(task_name, name, "runs", run)
             say(f"{task_name}: {name}: {setting}, seed {seed}: {result_in_words(run)}")
         minutes_taken = (time.monotonic() - began) / 60
-        say(f"{task_name}: {name}: done, {minutes_taken:.1f} minutes of this sitting")
+        say(f"{task_name}: {name}: done, {minutes_taken:.1f} minutes of this session")
 
     def before(self, task_name, name):
         """Returns {flag: step} where a search begins: at the best of the same row under EQUAL."""

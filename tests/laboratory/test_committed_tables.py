@@ -131,7 +131,7 @@ SITTINGS = {  # a measurement: (its flags, the cases without --full, what else m
 
 @pytest.mark.parametrize("full", [False, True])
 @pytest.mark.parametrize("name", SITTINGS)
-def test_a_sitting_measures_what_its_table_says(name, full, tmp_path):
+def test_a_session_measures_what_its_table_says(name, full, tmp_path):
     """With --full these are the cases of the committed results, and the last line fits the flags.
 
     Catches: another default, a case that is left out, a flag that changes nothing, and the name of

@@ -248,7 +248,7 @@ class Data(tuple):
         return self[self._fields.index(name)]
 
 
-def test_a_sitting_of_compare(tmp_path):
+def test_a_session_of_compare(tmp_path):
     """A second session goes on; a row that follows waits; each run has its own seed and delays.
 
     Catches: an A/A row with the seeds of its base, a setting that the test rows choose, and a

@@ -127,7 +127,7 @@ def test_which_rows_are_reported():
     assert module.in_order(names, module.TASKS) == due
 
 
-def test_what_another_sitting_measured(tmp_path):
+def test_what_another_session_measured(tmp_path):
     """Its other tasks stay, its rows of a task that was measured anew go; digests likewise.
 
     Catches: results that hold only the new rows, old rows of a task that is measured anew, and

@@ -1,4 +1,4 @@
-"""What all measurements share, lab/drivers.py: flags, sittings, tables, results and pictures."""
+"""What all measurements share, lab/drivers.py: flags, sessions, tables, results and pictures."""
 
 import contextlib
 import hashlib
@@ -185,25 +185,25 @@ def test_the_others(tmp_path):
     )
 
 
-def test_a_sitting(tmp_path):
+def test_a_session(tmp_path):
     """--repeats counts with --full only; how often what others disturb is measured again."""
     module, asked = load(SHARED), []
     module.measure_round_robin = lambda _, cases, repeats, measure, kept, *rest: asked.append(
         (repeats, *rest)
     )
     (tmp_path / "measured.json").write_text('{"others": {"a": [0.25]}}')
-    sittings = []
+    sessions = []
     for full, anyway in ((True, False), (False, True)):
         flags = types.SimpleNamespace(repeats=5, full=full, anyway=anyway)
-        sittings.append(module.measure_session(None, tmp_path, flags, [], None, "words", [])[1:])
+        sessions.append(module.measure_session(None, tmp_path, flags, [], None, "words", [])[1:])
     assert asked == [(5, 3, {}), (1, 1, {})]
-    assert [text.partition("; 2")[0] for text, _ in sittings] == [
+    assert [text.partition("; 2")[0] for text, _ in sessions] == [
         f"words; median (range) of {n}" for n in (5, 1)
     ]
-    assert [share for _, share in sittings] == pytest.approx([0.25, 0.25])
+    assert [share for _, share in sessions] == pytest.approx([0.25, 0.25])
 
 
-def test_a_sitting_takes_what_was_kept(tmp_path, monkeypatch):
+def test_a_session_takes_what_was_kept(tmp_path, monkeypatch):
     """Catches: a share of another file, words without the number of repeats, and cases of another
     session among the results."""
     monkeypatch.setattr(drivers, "setting", lambda: "here")
@@ -230,7 +230,7 @@ def test_a_sitting_takes_what_was_kept(tmp_path, monkeypatch):
     )
 
 
-def test_a_second_sitting_measures_what_is_left(tmp_path):
+def test_a_second_session_measures_what_is_left(tmp_path):
     """Catches a repeat that is measured twice, lost, or put to another case."""
     done = []
 

@@ -290,10 +290,10 @@ def test_diagrams_are_up_to_date():
 
 def test_pictures_are_of_todays_code_and_results():
     """Catches a PNG file that other code drew, or that shows other results than the committed."""
-    marks = picture_digests.today()
-    assert picture_digests.noted() == marks, "see lab/picture_digests.py"
+    digests = picture_digests.today()
+    assert picture_digests.noted() == digests, "see lab/picture_digests.py"
     pictures = {}
-    for path, (picture, _) in marks.items():
+    for path, (picture, _) in digests.items():
         assert picture not in pictures, f"{path} is a copy of {pictures[picture]}"
         pictures[picture] = path
     results = {picture_digests.digest(path) for path in examples.tracked("*.json")}
