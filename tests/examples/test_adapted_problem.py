@@ -240,7 +240,7 @@ REFUSED = {
     "x_train has 48 rows for 51 workers": {"HOROVOD_SIZE": "51"},
     "x_train has 0 rows, and y_train has 0: each needs the same": {"data": "return [], [], x, y"},
     "x_test has 47 rows, and y_test has 48": {"data": "return x, y, x[1:], y"},
-    "x_train holds object, not numbers": {"data": "x = None"},
+    r"x_train holds object \(such as None\), not numbers": {"data": "x = None"},
     r"x_train\['b'\]\[1\] holds text": {"data": "x = {'a': x, 'b': [x, np.full((48, 2), 'a')]}"},
     "x_train has rows of different lengths: pad": {"data": "x = [[1.0]] * 65 + [[1.0, 2.0]]"},
     "not 3 parts": {"data": "return x, y, x"},
