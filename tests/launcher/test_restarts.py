@@ -22,6 +22,7 @@ def failing(tmp_path, monkeypatch):
         fake = object.__new__(supervisor.Run)
         fake.spec = supervisor.LaunchSpec("E", {}, {}, tmp_path, restarts=restarts)
         fake.screen, fake.chief = supervisor.Screen(), chief
+        fake.tasks = [each]
         fake.data_lines = supervisor.same_data.DataLines(tmp_path, is_live=True)
         fake.rows_before, fake.outputs = 0, {each: supervisor.TaskOutput(fake.screen)}
         return fake.handle_failure(each), each.start_at and each.start_at - 1000
