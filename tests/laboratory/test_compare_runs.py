@@ -47,7 +47,8 @@ def start_of(module, waits=False, **more):
     """Returns a Start of two workers and a ps."""
     known = dict.fromkeys(module.Start._fields)
     known |= {"jobs": {"worker": 2, "ps": 1}, "calls": 1, "waits": waits, "mean": 0, "changes": []}
-    return module.Start(**{**known, **more})
+    known |= more
+    return module.Start(**known)
 
 
 def test_the_cut(tmp_path):
