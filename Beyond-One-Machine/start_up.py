@@ -18,7 +18,8 @@ import sys
 import tempfile
 import time
 
-from lab import drivers, pages
+from lab.measure import drivers
+from lab.pages import result_tables
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -81,13 +82,15 @@ def table(found):
     rows = []
     for engine, times in found["engines"].items():
         name = engine if engine == "tfrun" else f"[{engine}]({engine}/)"
-        rows.append((name, pages.spread(times["first"]), pages.spread(times["end"])))
+        rows.append(
+            (name, result_tables.spread(times["first"]), result_tables.spread(times["end"]))
+        )
     n = len(times["first"])
     versions = ", ".join(
         version if name in found["engines"] else f"{name} {version}"
         for name, version in found["versions"].items()
     )
-    return pages.table(
+    return result_tables.table(
         ["engine", "to the first update, s", "from the last update to the end, s"],
         rows,
         f"{f'Median (and range) of {n} runs' if n > 1 else 'One run'} on {found['date']}: HogWild "
@@ -143,7 +146,7 @@ def main():
         "engines": runs,
     }
     flags.output.write_text(json.dumps(measured, indent=2) + "\n")
-    pages.leave(flags.output.with_suffix(".txt"), table(measured))
+    result_tables.leave(flags.output.with_suffix(".txt"), table(measured))
     return 0
 
 

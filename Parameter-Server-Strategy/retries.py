@@ -13,7 +13,8 @@ import subprocess
 import sys
 import time
 
-from lab import drivers, pages
+from lab.measure import drivers
+from lab.pages import result_tables
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -64,9 +65,9 @@ def table(runs):
         "test_accuracy": ("test accuracy, %", "%.1f", 100),
     }
     back = sorted(run["back_after_seconds"] for run in runs if run["back_after_seconds"])
-    return pages.table(
+    return result_tables.table(
         [f"{len(runs)} runs of {runs[0]['scheduled']} updates", "median", "range"],
-        pages.medians(runs, reported),
+        result_tables.medians(runs, reported),
         f"In {len(back)} of the runs the killed worker took part again before the end"
         + (f", {', '.join(map('{:.1f}'.format, back))} s after the kill." if back else "."),
     )
@@ -84,7 +85,7 @@ def main():
         runs.append(measure(directory / str(seed), flags.steps, flags.closure_steps, seed))
         print(runs[-1], flush=True)
     (directory / "retries.json").write_text(json.dumps(runs, indent=1) + "\n")
-    pages.leave(directory / "retries.txt", table(runs))
+    result_tables.leave(directory / "retries.txt", table(runs))
     print(f"{drivers.setting()}; the runs, and retries.json, are in {directory}")
 
 

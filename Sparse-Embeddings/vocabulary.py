@@ -13,7 +13,7 @@ import os
 import pathlib
 
 import numpy as np
-from lab import pages
+from lab.pages import result_tables
 
 MOST_WORDS, DIMENSIONS, NOISE_WORDS = 5000, 32, 64  # the script's defaults
 BATCHES = 200
@@ -74,7 +74,7 @@ def table(counted):
         rows.append((*row, *more))
     columns = ["different words", "pairs in a mini-batch", "rows that it touches"]
     columns += ["an update moves, KB", "with whole tables, MB", "times as much"]
-    return pages.table([*columns, "rows also touched by the next mini-batch"], rows)
+    return result_tables.table([*columns, "rows also touched by the next mini-batch"], rows)
 
 
 def main():
@@ -83,7 +83,7 @@ def main():
     lines = [count(*text, 32), count(*text, 256)]
     lines += [count(*of_zipf(words, random), 256) for words in (10**4, 10**5, 10**6, 10**7)]
     (HERE / "vocabulary.json").write_text(json.dumps(lines, indent=1) + "\n")
-    pages.leave(HERE / "vocabulary.txt", table(lines))
+    result_tables.leave(HERE / "vocabulary.txt", table(lines))
 
 
 if __name__ == "__main__":

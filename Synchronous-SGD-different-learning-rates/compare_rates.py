@@ -16,7 +16,9 @@ import sys
 import types
 
 import numpy as np
-from lab import drivers, examples, pages
+from lab import examples
+from lab.measure import drivers
+from lab.pages import result_tables
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -78,14 +80,14 @@ def table(results):
         cells, name = [], "{:g}, {:g}".format(*pair)
         for case in runs.values():
             losses = [run[name]["test_loss"] for run in case]
-            cell = pages.spread(losses, "%.3f").replace(" to ", "–")
+            cell = result_tables.spread(losses, "%.3f").replace(" to ", "–")
             if pair not in SINGLE:
                 control = [run["{:g}, {:g}".format(*CONTROL)]["test_loss"] for run in case]
                 cell += f" {sum(map(float.__lt__, losses, control))}/{len(case)}"
             cells.append(cell)
         rows.append((f"**{name}**" if pair == CONTROL else name, *cells))
     words = "`{command}`: {steps} steps, {n} seeds; {setting}.".format(n=len(case), **results)
-    return pages.table(["rates of workers 0, 1", *runs], rows, words)
+    return result_tables.table(["rates of workers 0, 1", *runs], rows, words)
 
 
 def main():
@@ -109,7 +111,7 @@ def main():
             "setting": drivers.setting("TensorFlow " + example.tf.__version__),
         }
         path.write_text(json.dumps(results, indent=1) + "\n")
-    pages.leave(directory / "compare_rates.txt", table(results))
+    result_tables.leave(directory / "compare_rates.txt", table(results))
     print(f"compare_rates.json is in {directory}; cases that it has are not run again")
 
 

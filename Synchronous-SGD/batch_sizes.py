@@ -19,7 +19,9 @@ import statistics
 import time
 
 import numpy as np
-from lab import drivers, examples, pages
+from lab import examples
+from lab.measure import drivers
+from lab.pages import result_tables
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
@@ -95,9 +97,9 @@ def table(found):
     rows = []
     for batch in found["batches"]:
         errors = [rule["errors"][str(batch)] for rule in found["rules"]]
-        cells = [pages.spread([100 * error for error in seeds]) for seeds in errors]
+        cells = [result_tables.spread([100 * error for error in seeds]) for seeds in errors]
         rows.append((batch, found["examples"] // batch, *cells))
-    return pages.table(
+    return result_tables.table(
         ["batch", "updates", f"error, %: {first}", *names],
         rows,
         f"Median (and range) of {found['seeds']} seeds, each after {found['examples']} examples; "
@@ -147,7 +149,7 @@ def main():
     if not flags.redraw:
         results.write_text(json.dumps(measure(flags.seeds, flags.examples), indent=1) + "\n")
     draw(results, flags.output / "batch-sizes.png")
-    pages.leave(results.with_suffix(".txt"), table(json.loads(results.read_text())))
+    result_tables.leave(results.with_suffix(".txt"), table(json.loads(results.read_text())))
 
 
 if __name__ == "__main__":

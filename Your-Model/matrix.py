@@ -21,7 +21,9 @@ import tempfile
 import time
 
 from tfrun import problems
-from lab import drivers, examples, forked, pages
+from lab.measure import drivers, forked
+from lab import examples
+from lab.pages import result_tables
 from tfrun import errors
 from tfrun.runs import summary
 
@@ -148,7 +150,7 @@ def table_of(cells):
         rows.append((f"{others} others", *["✓"] * len(row)))
     columns = [f"[{name}]({name})" for name in next(iter(cells.values()))]
     numbered = [f"{number}. {note}" for number, note in enumerate(notes, 1)]
-    return "\n".join([pages.table(["", *columns], rows), "", *numbered])
+    return "\n".join([result_tables.table(["", *columns], rows), "", *numbered])
 
 
 @functools.cache
@@ -191,7 +193,7 @@ def main():
     whole = [name for name, _ in all_scripts() if {*names} <= known.get(name, {}).keys()]
     cells = {name: {file: known[name][file] for file in names} for name in whole}
     write(kept, cells)
-    pages.leave(directory / "matrix.txt", table_of(cells))
+    result_tables.leave(directory / "matrix.txt", table_of(cells))
     return any(line.startswith(ERROR) for row in cells.values() for line in row.values())
 
 

@@ -18,9 +18,9 @@ import shutil
 import sys
 from collections.abc import Callable
 
-from lab import docstrings, examples, reading_order, readmes, regions
+from lab import docstrings, examples, reading_order, regions
 from lab.examples import ROOT, ToolError, shown
-from lab.page_parts import papers
+from lab.pages import papers, readmes
 
 TODO = "@@TODO@@"  # what the author has to write; own_results.NOT_MEASURED: what to measure
 EQUATIONS = ROOT / "tests" / "equations"
@@ -49,11 +49,11 @@ REFERENCES = {
 }
 # What an example still needs behind create(), and which command writes it.
 BY_TOOLS = {
-    "lab/results.py {name}": "{name}/results.json, {name}/curves.png",
-    "lab/picture_digests.py": "tests/pictures.txt",
+    "lab/measure/results.py {name}": "{name}/results.json, {name}/curves.png",
+    "lab/pages/picture_digests.py": "tests/pictures.txt",
     "Your-Model/run_matrix.sh --only {own}": "Your-Model/matrix.json, Your-Model/matrix.txt",
-    "lab/diagrams.py --fix": "docs/figures/{figure}",
-    "lab/readmes.py --fix": "generated parts of README.md, {name}/README.md, and its neighbours",
+    "lab/drawings/diagrams.py --fix": "docs/figures/{figure}",
+    "lab/pages/readmes.py --fix": "what is generated of README.md, {name}/README.md and others",
 }
 
 

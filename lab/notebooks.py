@@ -32,7 +32,7 @@ import psutil
 from jupyter_client.provisioning import LocalProvisioner
 from nbformat import NotebookNode
 
-from lab import drivers
+from lab.measure import drivers
 
 ROOT = pathlib.Path(__file__).resolve().parents[1] / "Basics-Tutorial"
 SECONDS = 40  # the longest that a notebook may take on 2 cores, its kernel's start included

@@ -1,7 +1,7 @@
 """The table of known errors: what each means, and what to do. errors.py looks into it.
 
-The page on troubleshooting is made from this table by lab/readmes.py --fix. Before it stand the
-known lines that are no errors: tfrun does not show them.
+The page on troubleshooting is made from this table by lab/pages/readmes.py --fix. Before it stand
+the known lines that are no errors: tfrun does not show them.
 """
 
 import collections

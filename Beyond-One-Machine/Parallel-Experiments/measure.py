@@ -16,7 +16,8 @@ import tempfile
 import time
 
 import parallel_experiments
-from lab import drivers, pages
+from lab.measure import drivers
+from lab.pages import result_tables
 from digits import train
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -28,9 +29,9 @@ WAYS = [("one process", False, 1), ("two processes", False, 2), ("Spark, two slo
 def table(found):
     """Returns the table of the page."""
     times = found["seconds"]
-    return pages.table(
+    return result_tables.table(
         ["the 2×2 grid", "seconds"],
-        [(way, pages.spread(seconds)) for way, seconds in times.items()],
+        [(way, result_tables.spread(seconds)) for way, seconds in times.items()],
         f"Median (and range) of {len(next(iter(times.values())))} runs on {found['date']}; "
         f"{found['cores']} cores, with a load of {found['load']:.0f}.",
     )
@@ -67,7 +68,7 @@ def main():
         "different_results": len(different),
     }
     (HERE / "measured.json").write_text(json.dumps(measured, indent=2) + "\n")
-    pages.leave(HERE / "measured.txt", table(measured))
+    result_tables.leave(HERE / "measured.txt", table(measured))
     print(f"sets of results: {len(different)}")
     return int(len(different) != 1)
 

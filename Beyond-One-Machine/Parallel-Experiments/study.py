@@ -12,7 +12,7 @@ import pathlib
 import sys
 
 import digits
-from lab import drivers
+from lab.measure import drivers
 
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before TensorFlow is imported

@@ -25,7 +25,7 @@ import sys
 import tempfile
 import time
 
-from lab import drivers
+from lab.measure import drivers
 from tfrun.launch.task import end_with_parent
 
 WAIT = 20  # seconds for all hosts to answer

@@ -19,7 +19,8 @@ import tempfile
 import time
 
 import psutil
-from lab import drivers, pages
+from lab.measure import drivers
+from lab.pages import result_tables
 from tfrun.runs import times
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -58,8 +59,10 @@ def table(runs):
     for victim in runs[0]["kills"]:
         kills = [run["kills"][victim] for run in runs]
         names = "tasks_after", "update_after"
-        rows.append((victim, *(pages.spread([kill[name] for kill in kills]) for name in names)))
-    return pages.table(
+        rows.append(
+            (victim, *(result_tables.spread([kill[name] for kill in kills]) for name in names))
+        )
+    return result_tables.table(
         ["killed", "new tasks after, s", "the next update after, s"],
         rows,
         f"Median (and range) of {len(runs)} runs on {runs[-1]['date']}; {runs[0]['cores']} cores, "
@@ -124,7 +127,7 @@ def main():
         }
         runs.append({**setting, "kills": found})
         flags.output.write_text(json.dumps(runs, indent=1) + "\n")
-        pages.leave(flags.output.with_suffix(".txt"), table(runs))
+        result_tables.leave(flags.output.with_suffix(".txt"), table(runs))
     return 0
 
 

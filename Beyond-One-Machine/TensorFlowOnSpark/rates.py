@@ -20,7 +20,8 @@ from importlib.metadata import version
 
 import numpy as np
 import tfos
-from lab import examples, pages
+from lab import examples
+from lab.pages import result_tables
 from tfos import drivers
 
 
@@ -157,8 +158,8 @@ def tables(measured):
     least, most = min(measured["load"]), max(measured["load"])
     about = f"{len(rounds)} rounds, with a load of {least:.0f} to {most:.0f}.\n{measured['about']}."
     return {
-        "rates_ways.txt": pages.table((*columns, "update, us"), rows, about),
-        "rates_alone.txt": pages.table(["a record, alone", "us"], alone),
+        "rates_ways.txt": result_tables.table((*columns, "update, us"), rows, about),
+        "rates_alone.txt": result_tables.table(["a record, alone", "us"], alone),
     }
 
 
@@ -201,7 +202,7 @@ def main():
         # After each round, so that a failure in a later one loses none.
         (output / "rates.json").write_text(json.dumps(measured, indent=1) + "\n")
     for name, text in tables(measured).items():
-        pages.leave(output / name, text)
+        result_tables.leave(output / name, text)
     print(f"rates.json, and its tables, are in {output}")
 
 

@@ -22,7 +22,7 @@ import types
 import warnings
 
 import numpy as np
-from lab import drivers
+from lab.measure import drivers
 from tfrun.launch import signals
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]

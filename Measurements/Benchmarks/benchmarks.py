@@ -20,7 +20,9 @@ import time
 
 import gpu
 import numpy as np
-from lab import drivers, examples, idle, pages
+from lab import examples
+from lab.measure import drivers, idle
+from lab.pages import result_tables
 
 PEERS = pathlib.Path(__file__).resolve().with_name("peers.py")
 # name: (layers, batch size, what a program's steps are multiplied by)
@@ -263,7 +265,7 @@ def forms_table(results):
         for name, forms in results["rates"].items()
         for form, rates in sorted(forms.items(), key=lambda pair: -statistics.median(pair[1]))
     ]
-    return pages.table(
+    return result_tables.table(
         ["peer", "form", "mini-batches per second"], rows, f"{FORM_WORDS}\n\n{results['about']}"
     )
 
@@ -286,7 +288,7 @@ def measure_forms(names, flags):
     about = f"{drivers.setting(*versions())}; {idle.words(others.share())}"
     document = {"rates": results, "about": about}
     (directory / "forms.json").write_text(json.dumps(document, indent=1) + "\n")
-    pages.leave(directory / "forms.txt", forms_table(document))
+    result_tables.leave(directory / "forms.txt", forms_table(document))
     print(f"forms.txt is in {directory}")
 
 

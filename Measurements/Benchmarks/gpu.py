@@ -8,7 +8,9 @@ import pathlib
 import sys
 import tempfile
 
-from lab import drivers, examples, idle, pages
+from lab import examples
+from lab.measure import drivers, idle
+from lab.pages import result_tables
 from tfrun.launch.cluster import gpus, nvidia_smi
 
 PLACES = {"GPU": {}, "processor": {"CUDA_VISIBLE_DEVICES": "-1"}}
@@ -64,7 +66,7 @@ def table(results):
         ratios = [gpu / processor for gpu, processor in zip(*rates)]
         values = [drivers.spread(place_rates, "{:,.0f}") for place_rates in rates]
         rows.append([task, program, *values, drivers.spread(ratios, "{:.2f}")])
-    return pages.table(["task", "program", *PLACES, "ratio"], rows, results["about"])
+    return result_tables.table(["task", "program", *PLACES, "ratio"], rows, results["about"])
 
 
 def measure(flags, setting):
@@ -91,5 +93,5 @@ def measure(flags, setting):
     about = f"{name}; {drivers.setting(*setting)}; {idle.words(others.share())}"
     results = {"rates": rates, "about": about}
     (directory / "gpu.json").write_text(json.dumps(results, indent=1) + "\n")
-    pages.leave(directory / "gpu.txt", table(results))
+    result_tables.leave(directory / "gpu.txt", table(results))
     print(f"gpu.txt is in {directory}")

@@ -28,7 +28,8 @@ import report
 import search
 import tables
 import verdict
-from lab import drivers, examples, idle
+from lab import examples
+from lab.measure import drivers, idle
 from tfrun import problems
 from tfrun.runs import run_directory
 

@@ -6,7 +6,8 @@ import statistics
 
 import tables
 import verdict
-from lab import drivers, examples
+from lab import examples
+from lab.measure import drivers
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator
 

@@ -9,7 +9,8 @@ import time
 
 import numpy as np
 import search
-from lab import delays, examples, forked, idle
+from lab import examples
+from lab.measure import delays, forked, idle
 from tfrun import problems
 from tfrun.runs.data import RunData
 

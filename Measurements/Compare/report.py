@@ -10,7 +10,8 @@ import statistics
 
 import numpy as np
 import search
-from lab import drivers, examples
+from lab import examples
+from lab.measure import drivers
 
 KEPT = ("updates", "examples", "waiting", "staleness_mean", "gradient_seconds", "cv", "others")
 TASKS = ("ps", "workers", "batch_size")  # are kept once for all runs of a row

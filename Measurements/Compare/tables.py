@@ -10,7 +10,8 @@ import re
 import statistics
 
 import verdict
-from lab import drivers, pages
+from lab.measure import drivers
+from lab.pages import result_tables
 
 SHOWN = 2  # tasks whose tables the page shows
 ALONE = ("Non-Distributed-Setup", "Non-Distributed-Setup, 2 threads")  # one process
@@ -231,7 +232,7 @@ def page(results, due, words):
             cells.append([label(row), setting(result), loss, time])
             if any_failed:
                 cells[-1].append(failures(result))
-        table = re.sub(r"(?<=\|)  (?=\|)", " ", pages.table(columns, cells))
+        table = re.sub(r"(?<=\|)  (?=\|)", " ", result_tables.table(columns, cells))
         parts.append(f"**{head}**\n\n{table}")
     noises = verdict.noises(results, verdict.SECONDS)
     floor = ", ".join(f"*{task}* {share:.0%}" for task, share in noises.items())

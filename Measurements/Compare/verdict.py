@@ -28,7 +28,7 @@ import re
 import statistics
 
 import report
-from lab import drivers
+from lab.measure import drivers
 
 LEVEL = 0.01  # p of a difference is below it
 AGAIN = ", A/A"  # behind the name of a row that was measured a second time

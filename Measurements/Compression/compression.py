@@ -12,7 +12,8 @@ import pathlib
 import statistics
 import tempfile
 
-from lab import drivers, examples, forked
+from lab import examples
+from lab.measure import drivers, forked
 
 RING, COMPRESSED = "Ring-AllReduce", "Further-Algorithms/Compressed-AllReduce"
 # name: (the example, its flags)

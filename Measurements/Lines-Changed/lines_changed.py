@@ -17,7 +17,7 @@ import sys
 import tempfile
 import tokenize
 
-from lab import drivers
+from lab.measure import drivers
 
 PROGRAMS = pathlib.Path(__file__).resolve().parent / "programs"
 TFRUN = ["tfrun", "--workers", "2"]

@@ -11,7 +11,8 @@ import os
 import sys
 import tempfile
 
-from lab import drivers, examples, references
+from lab import examples, references
+from lab.measure import drivers
 
 os.environ.update(TF_CPP_MIN_LOG_LEVEL="2", TF_ENABLE_ONEDNN_OPTS="0")  # so that it starts quietly
 import numpy as np

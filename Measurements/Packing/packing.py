@@ -10,7 +10,8 @@ Run:           bash run.sh
 import json
 import statistics
 
-from lab import drivers, examples
+from lab import examples
+from lab.measure import drivers
 
 SCRIPT = examples.main_script("Collective-AllReduce")
 LAYERS = 'keras.layers.Dense(128, "relu"),\n            keras.layers.Dense(64, "relu"),'

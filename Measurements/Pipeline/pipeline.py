@@ -18,7 +18,8 @@ import shutil
 import statistics
 import sys
 
-from lab import drivers, examples
+from lab import examples
+from lab.measure import drivers
 from matplotlib import colormaps
 
 SCRIPT = examples.main_script("Model-Parallelism")

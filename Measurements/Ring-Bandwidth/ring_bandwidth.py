@@ -18,7 +18,8 @@ import sys
 import time
 
 import numpy as np
-from lab import drivers, examples
+from lab import examples
+from lab.measure import drivers
 from rich.console import Group
 from tfrun.launch import cluster
 

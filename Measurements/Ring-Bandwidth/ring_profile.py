@@ -16,7 +16,8 @@ import tempfile
 import time
 
 import ring_bandwidth
-from lab import drivers, examples
+from lab import examples
+from lab.measure import drivers
 
 SIZES = {"69 KB": 69_000, "8.7 MB": 8_700_000}
 SECONDS = 6  # of all-reduces, for each ring and size

@@ -19,8 +19,9 @@ import time
 
 import numpy as np
 import theory
-from lab import delays, drivers, examples, forked, idle
-from lab.drivers import middle
+from lab import examples
+from lab.measure import delays, drivers, forked, idle
+from lab.measure.drivers import middle
 from rich.console import Group
 from tfrun.runs import run_directory
 from tfrun.runs.data import RunData

@@ -21,7 +21,8 @@ import textwrap
 from typing import NamedTuple
 
 import numpy as np
-from lab import delays, drivers, examples, learn, step_cost
+from lab import examples
+from lab.measure import delays, drivers, learn, step_cost
 from rich.console import Group
 from tfrun.simulate import cost, laws, plan, schemes
 

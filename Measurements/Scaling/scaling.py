@@ -13,8 +13,9 @@ import math
 import statistics
 
 import numpy as np
-from lab import delays, drivers, examples, forked
-from lab.drivers import middle
+from lab import examples
+from lab.measure import delays, drivers, forked
+from lab.measure.drivers import middle
 from tfrun.runs import summary
 from tfrun.runs.data import RunData
 from tfrun.simulate import laws, schemes

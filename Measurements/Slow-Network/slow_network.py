@@ -12,7 +12,8 @@ import statistics
 import sys
 
 import hosts
-from lab import drivers, examples, forked
+from lab import examples
+from lab.measure import drivers, forked
 
 LAYERS = 'keras.layers.Dense(128, "relu"),\n            keras.layers.Dense(64, "relu"),'
 WIDE = [(LAYERS, '*[keras.layers.Dense(1024, "relu") for _ in range(3)],')]

@@ -11,8 +11,9 @@ import collections
 import math
 import statistics
 
-from lab import delays, drivers, examples, forked
-from lab.drivers import middle
+from lab import examples
+from lab.measure import delays, drivers, forked
+from lab.measure.drivers import middle
 from tfrun.runs.data import RunData
 
 N = 8  # workers

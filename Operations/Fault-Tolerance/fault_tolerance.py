@@ -25,7 +25,9 @@ import tempfile
 import time
 
 import psutil
-from lab import drivers, examples, pages
+from lab import examples
+from lab.measure import drivers
+from lab.pages import result_tables
 from rich.table import Table
 from tfrun.launch import isolate
 from tfrun.runs import run_directory
@@ -533,7 +535,7 @@ def page_table(directory):
         )
     columns = ["fault", "promise", "no update for", "the task is away for", "updates lost"]
     columns += ["made twice", "accuracy at the end", "without recovery"]
-    return pages.table(columns, rows)
+    return result_tables.table(columns, rows)
 
 
 def main():

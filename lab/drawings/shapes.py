@@ -5,7 +5,8 @@ it readably. It has a ground of its own, because not every viewer's page is as d
 Worker 0 is blue, worker 1 orange, worker 2 purple; what lives on a ps is pale blue.
 
 Each function under @figure, in any module of this folder, draws a file. This one draws
-docs/figures/my-algorithm.svg, 300 units wide and 120 high; `lab/diagrams.py --fix` writes it:
+docs/figures/my-algorithm.svg, 300 units wide and 120 high; `lab/drawings/diagrams.py --fix`
+writes it:
 
     @figure("my-algorithm.svg", 300, 120)
     def draw():

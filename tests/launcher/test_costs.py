@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 import pytest
-from lab import learn, step_cost
+from lab.measure import learn, step_cost
 from tfrun.simulate import cost, plan
 
 n, c, S, B, a = 8, 3.0, 1.4e9, 1e9, 0.01

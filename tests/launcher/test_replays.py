@@ -13,7 +13,7 @@ import statistics
 import numpy as np
 import pytest
 import support
-from lab import delays, step_cost
+from lab.measure import delays, step_cost
 from support import within
 from tfrun.simulate import cost, laws, schemes
 

@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 import pytest
-from lab import learn, step_cost
+from lab.measure import learn, step_cost
 from support import within
 from tfrun.runs import summary
 from tfrun.simulate import cost, laws, plan, schemes

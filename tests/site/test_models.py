@@ -10,7 +10,7 @@ import subprocess
 import numpy as np
 import pytest
 import support
-from lab import step_cost
+from lab.measure import step_cost
 from scipy import special
 from tfrun.simulate import cost, laws, schemes
 

@@ -12,7 +12,8 @@ from unittest import mock
 import numpy as np
 import run_files
 import support
-from lab import drivers, examples
+from lab import examples
+from lab.measure import drivers
 
 MEASUREMENTS = support.ROOT / "Measurements"
 EXPERIMENTS = "Beyond-One-Machine/Parallel-Experiments/"

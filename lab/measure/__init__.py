@@ -1,0 +1,1 @@
+"""Runs examples for measurements, and keeps what came out."""

@@ -1,0 +1,1 @@
+"""Plants mistakes in the code, and counts how many of them the tests find."""

@@ -1,0 +1,204 @@
+"""lab/mutation/score.py: what it plants, what counts as found, and what the lists name."""
+
+import re
+
+import pytest
+import support
+import yaml
+from lab.examples import ROOT
+from lab.mutation import mutants, planting, score
+
+LIBRARY = """
+LEAST = 2
+
+
+def enough(number, least=LEAST):
+    if number >= least and True:
+        note(number)
+    return number >= least
+
+
+def note(number, words="found"):
+    print(words, number)
+
+
+class Pair:
+    def swapped(self, first, second):
+        return dict(zip([second], [first]))
+"""
+TESTS = """
+from tfrun import planted
+
+
+def test_enough():
+    assert planted.enough(3) and not planted.enough(1)
+
+
+def test_of_another_function():
+    assert planted.Pair().swapped(1, 2) == {2: 1}
+"""
+
+
+def changes(text, places):
+    """Returns {(function, old line, new line)} of places."""
+    found = [mutants.mistake(place, text, place.plant()) for place in places]
+    return {(mistake.function, mistake.old, mistake.new) for mistake in found}
+
+
+def test_the_mistakes_of_python():
+    """Catches: a kind of mistake that is planted no more, or in another function."""
+    found = changes(LIBRARY, mutants.python_places("x.py", LIBRARY))
+    for due in (
+        ("", "LEAST = 2", "LEAST = 3"),
+        ("", "LEAST = 2", "LEAST = 1"),
+        ("enough", "return number >= least", "return number > least"),
+        ("enough", "if number >= least and True:", "if number >= least or True:"),
+        ("enough", "if number >= least and True:", "if number >= least and False:"),
+        ("enough", "note(number)", "pass"),
+        ("note", "print(words, number)", "print(number, words)"),
+        ("note", "print(words, number)", "print(words, )"),
+        (
+            "Pair.swapped",
+            "return dict(zip([second], [first]))",
+            "return dict(zip([first], [second]))",
+        ),
+    ):
+        assert due in found, due
+
+
+def test_what_is_for_the_eye_stays():
+    """Catches: mistakes in words of --help, colours or types, which no test of numbers can find."""
+    text = "def f(x: int = 0):\n    import a\n    assert x < 1\n    g(x, help=1 + 2, color=3)\n"
+    text += "if __name__ == '__main__':\n    f(2)\n"
+    found = {new for _, _, new in changes(text, mutants.python_places("x.py", text))}
+    assert found == {
+        "def f(x: int = 1):",
+        "pass",
+        "g(help=1 + 2, color=3)",
+    }
+
+
+def test_the_mistakes_of_javascript():
+    """Catches: a number in a comment, a string or a template that counts as code."""
+    text = (
+        "// 1 + 2\nconst f = (a, b) => {\n"
+        '  const s = "3 < 4", t = `5 ${a + 6} 7`;\n'
+        "  go(a, b);\n  return a < b && /8/.test(s);\n};\n"
+    )
+    found = {new for _, _, new in changes(text, mutants.javascript_places("x.js", text))}
+    assert found == {
+        'const s = "3 < 4", t = `5 ${a - 6} 7`;',
+        'const s = "3 < 4", t = `5 ${a + 7} 7`;',
+        'const s = "3 < 4", t = `5 ${a + 5} 7`;',
+        ";",
+        "go(b, a);",
+        "return a <= b && /8/.test(s);",
+        "return a < b || /8/.test(s);",
+    }
+
+
+def test_code_that_is_there_already_becomes_mistaken():
+    """Catches: a fork whose tests still call the function without the mistake."""
+    space = {"__name__": "planted"}
+    exec(compile(LIBRARY, "/planted.py", "exec"), space)
+    enough, least = space["enough"], "number >= least\n\n\ndef note"
+    functions = planting.loaded_functions({"/planted.py": "planted.py"})["planted.py"]
+    assert {function.__name__ for function in functions} == {"enough", "note", "swapped"}
+    text = LIBRARY.replace(least, least.replace(">=", ">"))
+    planting.replace("/planted.py", LIBRARY, text, functions)
+    assert not enough(2) and enough(3)
+
+
+def test_a_constant_and_the_default_that_it_is():
+    """Catches: a fork in which a name of the module, or a default, still has its old value."""
+    space = {"__name__": "planted"}
+    exec(compile(LIBRARY, "/other.py", "exec"), space)
+    functions = planting.loaded_functions({"/other.py": "other.py"})["other.py"]
+    planting.replace("/other.py", LIBRARY, LIBRARY.replace("T = 2", "T = 4"), functions)
+    assert space["LEAST"] == 4 and not space["enough"](3) and space["enough"](4)
+
+
+def test_one_is_caught_and_one_is_equivalent(tmp_path, monkeypatch, capfd):
+    """Catches: what a test finds that survives, what none finds that counts as caught, the list."""
+    copy = tmp_path / "copy"
+    (copy / "tfrun").mkdir(parents=True)
+    (copy / "tfrun" / "__init__.py").touch()
+    (copy / "tfrun" / "planted.py").write_text(LIBRARY)
+    (copy / "test_planted.py").write_text(TESTS)
+    monkeypatch.setattr(score, "ROOT", copy)
+    monkeypatch.setattr(mutants, "ROOT", copy)
+    group = score.Group("all", 0.85, "", {"tfrun/planted.py": ["test_planted.py"]})
+    places = mutants.places("tfrun/planted.py")
+    chosen = {}
+    for place in places:
+        mistake = mutants.mistake(place, LIBRARY, place.plant())
+        chosen[mistake.old, mistake.new] = place, mistake
+    caught = chosen["return dict(zip([second], [first]))", "return dict(zip([first], [second]))"]
+    bound = chosen["return number >= least", "return number > least"]  # no test is at the bound
+    listed = chosen["print(words, number)", "print(number, words)"]
+    picked = [caught[0], bound[0], listed[0]]
+    monkeypatch.setattr(score, "sample", lambda *_: picked)
+    monkeypatch.setattr(score, "read_equivalents", lambda: {listed[1]: "only words"})
+    result = score.score_of(copy, group, 3, 0, True)
+    assert result == score.Score(caught=1, by_time=0, equivalent=1, survived=1)
+    output = capfd.readouterr().out
+    assert "Pair.swapped: caught by test_planted.py::test_of_another_function" in output
+    assert "enough: survives" in output and "+ return number > least" in output
+
+
+def test_a_copy_that_a_test_runs(tmp_path):
+    """Catches a file whose tests run a copy of it: none would be tried for its mistakes."""
+    planter = planting.Planter(tmp_path, {"tfrun/planted.py": []}, [], tmp_path / "outcomes")
+    paths = [tmp_path / "tfrun" / "planted.py", "/a copy/planted.py", "/a copy/other.py"]
+    assert [planter.file_of(str(path)) for path in paths] == 2 * ["tfrun/planted.py"] + [None]
+
+
+def test_which_tests_look_at_a_file(tmp_path):
+    """Catches a pattern that is not asked, or a test of another file whose name begins alike."""
+    tests = ["tests/a where (?i)hogwild(?!.sessions)", "tests/b/test_c.py::test_d"]
+    planter = planting.Planter(tmp_path, {"x.py": tests}, [], tmp_path / "outcomes")
+    due = {
+        "tests/a/test_z.py::test_y[HogWild]": True,
+        "tests/a/test_z.py::test_y[HogWild-Sessions]": False,
+        "tests/ab/test_z.py::test_y[HogWild]": False,
+        "tests/b/test_c.py::test_d[1]": True,
+        "tests/b/test_c.py::test_de": False,
+    }
+    assert {test: planter.looks_at(test, "x.py") for test in due} == due
+
+
+def test_wilson():
+    """Catches: an interval that is not Wilson's, as Newcombe's (1998) table of examples has it."""
+    assert score.wilson(81, 263) == pytest.approx((0.2553, 0.3662), abs=1e-4)
+    assert score.wilson(0, 20) == pytest.approx((0, 0.1611), abs=1e-4)
+    assert score.wilson(0, 0) == (0, 1)
+
+
+def test_below_the_floor():
+    """Catches: a group below its floor that passes, and a list that hides too much."""
+    group = score.Group("x", 0.85, "", {})
+    assert not score.below(group, score.Score(80, 0, 5, 15))
+    assert score.below(group, score.Score(80, 0, 4, 16))
+    assert score.below(group, score.Score(90, 0, 7, 3))
+
+
+def test_the_lists_name_what_there_is():
+    """Catches: a file or a test that has another name now, and a line that was changed since."""
+    groups = score.read_groups()
+    for group in groups.values():
+        for file, tests in group.tests.items():
+            assert (ROOT / file).is_file(), file
+            for test in tests:
+                assert (ROOT / re.split("::| where ", test)[0]).exists(), test
+            assert group.after in (ROOT / file).read_text(), file
+    for mistake, reason in score.read_equivalents().items():
+        text = (ROOT / mistake.file).read_text()
+        assert all(line in text for line in mistake.old.splitlines()), mistake
+        assert len(reason.split()) > 3, mistake
+
+
+def test_every_group_runs_by_night():
+    """Catches: a group that no night tries."""
+    workflow = yaml.safe_load((support.ROOT / ".github/workflows/mutation.yml").read_text())
+    names = workflow["jobs"]["group"]["strategy"]["matrix"]["group"]
+    assert names == list(score.read_groups())

@@ -1,0 +1,343 @@
+"""A new example begins without numbers, and a contributor's wrong step ends with a sentence."""
+
+import os
+import re
+import shutil
+import sys
+import textwrap
+from xml.etree import ElementTree
+
+import equations
+import pytest
+import support
+from lab import docstrings, examples, new_example, reading_order, references
+from lab.drawings import shapes
+from lab.pages import own_results, readmes
+
+FEW = ["Non-Distributed-Setup", "Distributed-Setup", "HogWild"]
+NEW = "Further-Algorithms/Delay-Compensation"
+SCRIPT = f"{NEW}/delay_compensation.py"
+
+
+@pytest.fixture(scope="module")
+def few_examples(tmp_path_factory):
+    """A clone with the laboratory and three examples, which a contributor may spoil."""
+    root = tmp_path_factory.mktemp("clone")
+    patterns = ["*.py", "*.sh", "*.md", "*.txt", "*.json"]
+    copied = (*FEW, "lab", "tfrun", "Measurements")
+    for path in sum((examples.tracked(pattern) for pattern in patterns), []):
+        name = path.relative_to(support.ROOT)
+        if name.parts[0] in copied:
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, root / name)
+    shutil.rmtree(root / "tfrun" / "bin", ignore_errors=True)
+    for page in [*root.glob("Measurements/*/README.md"), *root.glob("tfrun/*.md")]:
+        page.unlink()
+    (root / "tests" / "equations").mkdir(parents=True)
+    (root / "docs").mkdir()
+    changes = (
+        "# Changes\n\n## 1.0.1.dev0, not released\n- A line.\n\n## 1.0.0, 2026-01-01\n- A line.\n"
+    )
+    (root / "CHANGELOG.md").write_text(changes)
+    listed = ["docs/papers.txt", "docs/costs.md"]
+    for name in [*listed, *(f"tests/equations/{new_example.stem(n)}.py" for n in FEW)]:
+        shutil.copyfile(support.ROOT / name, root / name)
+    order = "\n  ".join(["One worker", *FEW])
+    (root / "docs" / "reading-order.txt").write_text(f"{order}\n\nFurther algorithms\n")
+    (root / "tests" / "pictures.txt").touch()
+    (root / "README.md").write_text("<!-- generated: examples -->\n<!-- end -->\n")
+    examples.git("init", "-q", folder=root)
+    examples.git("add", ".", folder=root)
+    return root
+
+
+def tool(root, *words):
+    """Runs a tool in such a clone; returns (the exit code, all that it printed)."""
+    command, env = [sys.executable, root / "lab" / words[0]], {**os.environ, "PYTHONPATH": root}
+    done = support.run_to_end(*command, *words[1:], cwd=root, env=env)
+    return done.returncode, done.stdout + done.stderr
+
+
+# Where the new example has marks.
+TO_FILL = [
+    *(SCRIPT, f"{NEW}/README.md", "tests/equations/delay_compensation.py"),
+    *("lab/drawings/delay_compensation.py", "docs/costs.md", "docs/papers.txt", "CHANGELOG.md"),
+]
+UNFINISHED = """
+from lab import examples, new_example
+print(*map(examples.shown, new_example.unfinished()))
+"""
+DRAW = """
+from lab.drawings import diagrams
+print(diagrams.DRAWN["delay-compensation.svg"]())
+"""
+
+
+def inside(root, code):
+    """Returns what Python code prints in such a clone."""
+    env = {**os.environ, "PYTHONPATH": root}
+    done = support.run_to_end(sys.executable, "-c", code, cwd=root, env=env)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_new_example_has_no_numbers(few_examples):
+    """Begins one, and finds it in the reading order, with all sections and nothing measured."""
+    root = few_examples
+    code, output = tool(root, "new_example.py", "HogWild", NEW)
+    assert code == 0, output
+    filled = re.findall(r"(?m)^written, fill in: (.+)$", output)
+    assert sorted(filled) == sorted(TO_FILL)
+    for file in (f"{NEW}/results.json", "docs/figures/delay-compensation.svg"):
+        assert file in output, f"it does not list {file}"
+    examples.git("add", ".", folder=root)
+    assert sorted(inside(root, UNFINISHED).split()) == sorted(TO_FILL), "a mark is not found"
+    assert sorted(path.name for path in (root / NEW).iterdir()) == [
+        *("README.md", "delay_compensation.py", "run.sh"),
+    ]
+    code, output = tool(root, "pages/readmes.py", "--fix")
+    assert code == 0, output
+    page = (root / NEW / "README.md").read_text()
+    assert re.findall(r"(?m)^## (.+)$", page) == list(readmes.SECTIONS)
+    assert own_results.NOT_MEASURED in page and new_example.TODO in page
+    assert "Previous: [HogWild]" in page
+    script = (root / SCRIPT).read_text()
+    assert (
+        script.startswith('"""Delay-Compensation: ') and "# Delay-Compensation: subtract" in script
+    )
+    assert "Differs from:  HogWild: " in script and "# HogWild:" not in script
+    assert "\ndef server(w, step, flags):" in script and "\ndef update(ps, " in script
+    assert '"$here/../../activate.sh"' in (root / NEW / "run.sh").read_text()
+    env = {**os.environ, "PYTHONPATH": root}
+    equation = root / "tests" / "equations" / "delay_compensation.py"
+    done = support.run_to_end(sys.executable, equation, env=env)
+    assert done.returncode == 0, done.stderr
+    code, output = tool(root, "regions.py")
+    assert code == 0, output
+    lines = (root / "docs" / "costs.md").read_text().splitlines()
+    row = next(number for number, line in enumerate(lines) if f"](../{NEW}/) |" in line)
+    assert "](../HogWild/) |" in lines[row - 1], "it stands behind the example before it"
+    assert lines[row].count("|") == lines[row - 1].count("|")
+    line = f"- **[Delay-Compensation]({NEW}/):** {new_example.TODO} what it does."
+    changes = (root / "CHANGELOG.md").read_text()
+    assert changes.startswith(
+        f"# Changes\n\n## 1.0.1.dev0, not released\n{line}\n- A line.\n\n## 1"
+    )
+    assert f"]({'https://' + new_example.TODO})" in page, "the page shows the new paper"
+    figure = re.search(r"!\[[^\]]{20,}\]\((\S+\.svg)\)", page)[1]
+    assert os.path.normpath(f"{NEW}/{figure}") == "docs/figures/delay-compensation.svg"
+    drawn = ElementTree.fromstring(inside(root, DRAW))
+    assert new_example.TODO in drawn.find("{*}title").text
+
+
+@pytest.mark.parametrize(
+    "name, source, before",
+    [
+        ("Further-Algorithms/X", "HogWild", "Further-Algorithms/Async-Local-SGD"),
+        ("Further-Algorithms/X", "Ring-AllReduce", "Further-Algorithms/Sharded-Training"),
+        ("Further-Algorithms/X", "Model-Parallelism", "Further-Algorithms/Gradients-To-All"),
+        ("X", "ADAG", "ADAG"),
+    ],
+)
+def test_where_a_new_example_stands(name, source, before):
+    """Catches a page whose section of one kind comes twice, the second time with this example."""
+    text = reading_order.inserted(reading_order.PATH.read_text(), name, source)
+    order = reading_order.unfolded(text)
+    assert order[order.index(name) - 1] == before
+
+
+def test_a_line_of_changes_begins_the_next_version():
+    """Catches a line in the section of a version that is released."""
+    released = "# Changes\n\n## 1.0.0, 2026-01-01\n- A line.\n"
+    top, added, *rest = new_example.new_changes(released, NEW).split("\n\n")
+    assert [top, *rest] == released.split("\n\n")
+    assert added.startswith(f"## {new_example.TODO} the next version, not released\n- **[Delay-")
+
+
+def test_the_worked_example_of_a_figure(monkeypatch):
+    """Catches a docstring of shapes.py with functions or arguments of before."""
+    monkeypatch.setattr(shapes, "DRAWN", {})
+    code = shapes.__doc__[shapes.__doc__.index("    @figure(") :]
+    exec(textwrap.dedent(code), vars(shapes).copy())
+    drawn = ElementTree.fromstring(shapes.DRAWN["my-algorithm.svg"]())
+    assert drawn.find("{*}title").text.startswith("Worker 0 pushes a gradient g to the ps.")
+    assert [words.text for words in drawn.findall("{*}text")] == ["worker 0", "ps", "g"]
+
+
+SOURCES = [name for name in reading_order.examples() if examples.main_script(name).is_file()]
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_reference_begins_by_the_kind_of_the_source(source):
+    """Catches a reference of two workers that push, for a script that no such test can compare."""
+    kind = docstrings.field(examples.main_script(source), "Kind")
+    text, made = new_example.new_equation(source, NEW), {}
+    assert max(map(len, text.splitlines())) <= 100, "ruff refuses a longer line"
+    exec(text, made)
+    if kind in equations.INTERLEAVED:
+        assert issubclass(made["REFERENCE"], references.HogWild)
+        assert not issubclass(made["REFERENCE"], references.Synchronous)
+    elif kind in equations.TOGETHER:
+        assert issubclass(made["REFERENCE"], references.Synchronous)
+    else:
+        assert made["COMPARED_BY"].startswith("tests/") and "REFERENCE" not in made
+    assert (kind in new_example.REFERENCES) == ("REFERENCE" in made)
+
+
+OWN = [  # the walk of CONTRIBUTING: (file, what new_example.py wrote, what a contributor writes)
+    (
+        "Further-Algorithms/My-Algorithm/my_algorithm.py",
+        "w.assign_sub(delta)",
+        "w.assign_sub(0.5 * delta)",
+    ),
+    (
+        "tests/equations/my_algorithm.py",
+        "        raise NotImplementedError\n",
+        "        loss, g = self.gradient(k, version, w_k)\n"
+        "        self.w = [v - 0.5 * self.lr * d for v, d in zip(self.w, g)]\n"
+        "        return loss\n",
+    ),
+    (
+        "tests/equations/my_algorithm.py",
+        'MISTAKES = {"parameters": {}}',
+        'MISTAKES = {"parameters": {"the whole step": [("0.5 * delta", "delta")]}}',
+    ),
+]
+
+
+def begun_in_a_clone(root):
+    """Makes a clone of all in a folder, and begins an example there."""
+    for path in examples.tracked("*"):
+        copy = root / path.relative_to(support.ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, copy)
+    examples.git("init", "-q", folder=root)
+    examples.git("add", ".", folder=root)
+    code, output = tool(root, "new_example.py", "HogWild", "Further-Algorithms/My-Algorithm")
+    assert code == 0, output
+    examples.git("add", ".", folder=root)
+
+
+def results_of(root, *paths):
+    """Returns what the new example's tests print, of these paths."""
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "not long and not nightly", *paths]
+    env = {**os.environ, "PYTHONPATH": root}
+    done = support.run_to_end(*command, "-k", "my_algorithm", cwd=root, env=env, seconds=120)
+    return done.stdout
+
+
+def assert_the_reference_is_missing(output):
+    """Asserts that nothing else fails, such as a test that cannot be collected."""
+    assert re.search("(?m)^1 failed, ", output), output
+    assert re.findall("(?m)^E +(.+)$", output) == ["NotImplementedError"], output
+
+
+@pytest.mark.short
+def test_a_new_example_can_be_tested_at_once(tmp_path):
+    """Of the next test the first half, on the files of tests that compare and train all scripts."""
+    begun_in_a_clone(tmp_path)
+    paths = ["tests/equations", "tests/examples/test_plug.py"]
+    assert_the_reference_is_missing(results_of(tmp_path, *paths))
+
+
+@pytest.mark.long
+def test_a_new_example_is_tested_from_its_first_step_on(tmp_path):
+    """Catches a template that cannot be imported, and tests that do not collect beside it.
+
+    Its reference is missing at first, which a test says. With the script's line, the reference and
+    a mistake all is green: three edits in two files.
+    """
+    begun_in_a_clone(tmp_path)
+    assert_the_reference_is_missing(results_of(tmp_path))
+    for name, old, new in OWN:
+        path = tmp_path / name
+        path.write_text(examples.replaced(path, [(old, new)]))
+    output = results_of(tmp_path)
+    assert "failed" not in output and " passed" in output, output
+
+
+# What a contributor may do wrong: (the tool's words, the file that is spoilt, what stands in it,
+# what takes its place, the sentence). Without a file nothing is spoilt; with nothing in its place
+# the whole file is gone.
+ORDER, PAGE, HOGWILD = "docs/reading-order.txt", "HogWild/README.md", "HogWild/hogwild.py"
+READMES, RESULTS, PAPERS = ["pages/readmes.py"], "HogWild/results.json", "docs/papers.txt"
+WRONG = [
+    (["new_example.py", "HogWild", "DOWNPOUR!"], None, "", "", "'DOWNPOUR!' is no name"),
+    (["new_example.py", "HogWild", "Distributed-Setup"], None, "", "", "exists already"),
+    (["new_example.py", "HogWild", "Keras"], None, "", "", "keras.py would hide a Python module"),
+    (["new_example.py", "HogWild", "No-Parent/My"], None, "", "", "no examples in No-Parent"),
+    (["new_example.py", "Hogwild", "My"], None, "", "", "no example Hogwild to copy"),
+    (READMES, ORDER, "  HogWild\n", "", "add HogWild to docs/reading-order.txt"),
+    (READMES, ORDER, "  HogWild\n", "  HogWild\n  HogWild\n", "remove HogWild"),
+    (READMES, ORDER, "  HogWild\n", "  HogWild\n  My-Algorithm\n", "My-Algorithm has no script"),
+    (READMES, ORDER, "One worker\n", "", "write a group's title above the first folder"),
+    (READMES, ORDER, None, None, "git checkout docs/reading-order.txt"),
+    (READMES, PAGE, "generated: flags", "generated: flag", "there is no part flag"),
+    (READMES, PAGE, "diff Distributed-Setup", "diff My-Algorithm", "My-Algorithm has no script"),
+    (READMES, PAGE, "diff Distributed-Setup", "diff My.py", "My.py cannot be read"),
+    (READMES, PAGE, "diff Distributed-Setup", "diff", "name a folder or file"),
+    (
+        READMES,
+        PAGE,
+        "generated: papers ",
+        "generated: papers my2026,",
+        "no line that begins with my",
+    ),
+    (READMES, PAPERS, " | 2011 | ", " | ", "write a key of its own, authors, year"),
+    (READMES, "tests/equations/hogwild.py", "MISTAKES = {", "WRONG = {", "has no MISTAKES"),
+    (READMES, PAGE, "generated: compare -", "generated:compare -", "write each generated part as"),
+    (READMES, HOGWILD, "", "def main(\n", "line [0-9]+: correct this"),
+    (READMES, HOGWILD, '"""HogWild: ', '"""HogWild ', "begin the docstring as `HogWild: "),
+    (READMES, HOGWILD, "MORE_FLAGS = []", 'MORE_FLAGS = [("a", 2**3, "b")]', "plain number"),
+    (READMES, RESULTS, '"runs": [', '"runs": ', "is not JSON"),
+    (READMES, RESULTS, '"HogWild"', '"DynSGD"', "DynSGD's results.json is shown on HogWild's page"),
+    (READMES, RESULTS, '"digest": "', '"digest": "0', "results.json is outdated"),
+    (["measure/results.py", "My-Algorithm"], None, "", "", "there is no My-Algorithm/run.sh"),
+    (["measure/results.py", "HogWild", "--repeats", "1"], None, "", "", "must be at least 3"),
+    (
+        ["measure/results.py", "HogWild", "--anyway"],
+        "HogWild/run.sh",
+        "exec tfrun",
+        "exit 3 #",
+        "starts no script",
+    ),
+    (
+        ["measure/results.py", "HogWild", "--anyway"],
+        "HogWild/run.sh",
+        "set -euo",
+        "exit 3 #",
+        "failed with exit code 3",
+    ),
+    (
+        ["measure/results.py", "HogWild", "--unchanged"],
+        RESULTS,
+        '"HogWild"',
+        '"DynSGD"',
+        "DynSGD's results.json is shown on HogWild's page",
+    ),
+    (["regions.py"], HOGWILD, "", "# endregion: other\n", "endregion: other, inside no region"),
+    (["regions.py", "--fix", "My.py"], None, "", "", "My.py cannot be read"),
+    (["regions.py", "--diff", HOGWILD, "My.py"], None, "", "", "My.py cannot be read"),
+    (["pages/picture_digests.py", "My.png"], None, "", "", "My.png is no picture that git knows"),
+    (["pages/picture_digests.py"], "tests/pictures.txt", "", "a line", "remove the line `a line`"),
+]
+
+
+@pytest.mark.parametrize(
+    "words, name, old, new, sentence", WRONG, ids=[f"{case[0][0]}: {case[4]}" for case in WRONG]
+)
+def test_a_tool_says_what_to_do(words, name, old, new, sentence, few_examples):
+    """Tests that a wrong step ends with a sentence, and not with a traceback."""
+    path = few_examples / (name or "tests/pictures.txt")
+    whole = path.read_text()
+    try:
+        if old is None:
+            path.unlink()
+        else:
+            path.write_text(whole.replace(old, new, 1))
+        assert not name or not path.exists() or path.read_text() != whole, "nothing is spoilt"
+        code, output = tool(few_examples, *words)
+    finally:
+        path.write_text(whole)
+    assert code in (1, 2) and "Traceback" not in output, output
+    assert re.search(sentence, output), output
