@@ -10,6 +10,7 @@ import tempfile
 import psutil
 import pytest
 import support
+from lab import examples
 
 PATH = os.environ["PATH"] + ":/usr/sbin:/sbin"
 
@@ -66,7 +67,18 @@ def pytest_configure(config):
         support.COLD.set()
 
 
+# What `all` tests of From-TensorFlow-1/ beyond core runs by night: nobody develops sessions.
+SESSION_SCRIPTS = [path.stem for path in support.ROOT.glob(f"{examples.SESSIONS}/*/*.py")]
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest chooses by marks
 def pytest_collection_modifyitems(items):
+    for item in items:
+        case = item.callspec.id if hasattr(item, "callspec") else ""
+        if item.get_closest_marker("long") and any(
+            name in case for name in [examples.SESSIONS, *SESSION_SCRIPTS]
+        ):
+            item.add_marker(pytest.mark.nightly)
     unknown = {need for item in items for need in needs(item)} - set(NEEDS)
     if unknown:
         raise pytest.UsageError(f"needs {unknown}: tests/conftest.py knows {list(NEEDS)}")

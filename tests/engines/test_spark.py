@@ -121,7 +121,7 @@ def test_a_script_that_always_fails(tmp_path):
 
 
 @pytest.mark.needs("java")
-@pytest.mark.long
+@pytest.mark.nightly
 def test_too_few_slots(tmp_path):
     """One line, not a wait for what does not come."""
     command = [sys.executable, LAUNCH, "--master", "local[*]", "--workers", os.cpu_count()]

@@ -27,7 +27,7 @@ def run(directory, *flags):
 
 
 @pytest.mark.needs("java")
-@pytest.mark.long
+@pytest.mark.nightly
 def test_both_modes_train(tmp_path):
     """Catches partitions that are lost or fed twice, a last mini-batch that is dropped, a test
     that the end of the ps cuts off, and updates that come after --steps."""

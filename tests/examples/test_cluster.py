@@ -233,6 +233,7 @@ def test_the_checkpoint_of_another_example_is_refused(name, tasks, quick, tmp_pa
     before = support.newest_checkpoint(tmp_path)
     for job in "ps", "chief":
         monkeypatch.setattr(quick, job, tasks.get(job, 0))
+    monkeypatch.setattr(quick, "ends_together", True)  # the others would wait for the chief
     flags = ["--steps", "300", "--checkpoint-steps", "100"]
     codes, output = quick.run(script, tmp_path, *flags, workers=1)
     assert 1 in codes, output

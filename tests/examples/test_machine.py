@@ -165,8 +165,13 @@ def test_all_workers_load_the_same(tmp_path):
     assert first == second
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("name, ps", [("HogWild", 1), ("Ring-AllReduce", 0)])
+@pytest.mark.parametrize(
+    "name, ps",
+    [
+        pytest.param("HogWild", 1, marks=pytest.mark.long),
+        pytest.param("Ring-AllReduce", 0, marks=pytest.mark.nightly),
+    ],
+)
 def test_a_run_without_docstrings(name, ps, tmp_path):
     """Catches what else needs a docstring, or an assert, in a script or in tfrun."""
     command = [
@@ -278,7 +283,7 @@ def test_one_core_is_enough(folder, tmp_path):
     assert {row["global_step"] for row in support.pushes(tmp_path)} == set(range(1, 41))
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_one_core_is_enough_for_the_notebook(tmp_path):
     """The servers of TF2-Strategies, as its cells start them. Catches the same there."""
     command = [sys.executable, "lab/notebooks.py", "--run", "--seconds", "150"]

@@ -220,7 +220,7 @@ def make_model(data):"""
     changes = [(old, new), ("def make_model(data):", lost)]
     (tmp_path / script.name).write_text(examples.replaced(script, changes))
     monkeypatch.setattr(quick, "ps", int(sessions))
-    monkeypatch.setattr(quick, "seconds", round(support.patience(25)))  # a ps would wait
+    monkeypatch.setattr(quick, "ends_together", True)  # the ps would wait
     codes, output = quick.run(tmp_path / script.name, tmp_path / "run", workers=1)
     assert codes[-1] == 1 and words in (errors.explain(output) or ""), (codes, output)
 

@@ -119,10 +119,13 @@ def test_a_task_that_is_killed_comes_back(example, ps, victim, tmp_path):
         assert max(made.count(step) for step in set(made)) <= most
 
 
-@pytest.mark.long
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(
-    "example, flags", [("HogWild", []), ("Collective-AllReduce", ["--step-timeout", "5"])]
+    "example, flags",
+    [
+        pytest.param("HogWild", [], marks=pytest.mark.long),
+        pytest.param("Collective-AllReduce", ["--step-timeout", "5"], marks=pytest.mark.nightly),
+    ],
 )
 def test_a_machine_that_stands_still_goes_on(example, flags, tmp_path):
     """All processes are stopped for longer than a call may last, as a container is paused.

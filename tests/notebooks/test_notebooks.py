@@ -97,8 +97,20 @@ def given(folder, source):
     return [(title.partition(":")[0], code.strip()) for title, _, code in parts]
 
 
-# What core runs, and what `all` leaves to the night: its exercises are tested by their checks.
-TIERS = {"Ring-AllReduce": [], "Classic-Mistakes-Practice": [pytest.mark.nightly]}
+# What core runs, and what `all` leaves to the night, when the checks of their exercises suffice.
+TIERS = {
+    "Ring-AllReduce": [],
+    **dict.fromkeys(
+        [
+            "Classic-Mistakes-Practice",
+            "Classic-Mistakes-Synchrony",
+            "Classic-Mistakes-Variables",
+            "Inside-a-Running-Worker",
+            "Sessions-that-Recover",
+        ],
+        [pytest.mark.nightly],
+    ),
+}
 
 
 @pytest.mark.parametrize(

@@ -434,6 +434,7 @@ class Zygote:
             stand_in.connect(connection, fork_server()[1])
             self.stream = connection.makefile("rw")
         self.process = psutil.Process(int(self.stream.readline()))
+        self.task = None  # the process of the newest run
         return self
 
     def __exit__(self, *_):
@@ -453,9 +454,17 @@ class Zygote:
             "seconds": seconds,
         }
         print(json.dumps(order), file=self.stream, flush=True)
-        self.stream.readline()  # its process id
+        pid = int(self.stream.readline())
+        with contextlib.suppress(psutil.NoSuchProcess):  # it may have ended by now
+            self.task = psutil.Process(pid)
         code = int(self.stream.readline())
         return subprocess.CompletedProcess(order["argv"], code, stderr=out.read_text())
+
+    def end_task(self):
+        """Kills the newest run, if it still runs."""
+        if self.task:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                self.task.kill()
 
 
 class QuickCluster:
@@ -464,6 +473,7 @@ class QuickCluster:
     def __init__(self, ps=1, chief=0, tasks=3):
         self.ps, self.chief, self.tasks = ps, chief, tasks
         self.evaluator, self.seconds = 0, 60  # seconds: that a run may take
+        self.ends_together = False  # whether the first task that ends ends the others
 
     def __enter__(self):
         self.zygotes = [Zygote().__enter__() for _ in range(self.tasks)]
@@ -488,6 +498,10 @@ class QuickCluster:
                 pool.submit(zygote.run, script, flags, folder, self.seconds, **{**own, **env})
                 for zygote, folder, own in zip(self.zygotes, folders, environments.values())
             ]
+            if self.ends_together:
+                concurrent.futures.wait(runs, return_when=concurrent.futures.FIRST_COMPLETED)
+                for zygote in self.zygotes:
+                    zygote.end_task()
             ended = [run.result(timeout=patience(self.seconds + 10)) for run in runs]
         for s in held:
             s.close()
