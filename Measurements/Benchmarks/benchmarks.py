@@ -21,7 +21,7 @@ import time
 import gpu
 import numpy as np
 from lab import examples
-from lab.measure import drivers, idle
+from lab.measure import arguments, charts, example_runs, idle, sessions, text_tables
 from lab.pages import result_tables
 
 PEERS = pathlib.Path(__file__).resolve().with_name("peers.py")
@@ -168,7 +168,7 @@ def example(name, model, folder, environment):
         more += ["--dataset", wide_data(folder), "--learning-rate", 0.01]
     copy, directory = folder / script.name, folder / "run"
     copy.write_text(examples.replaced(script, changes))
-    drivers.run(["tfrun", *cluster, "--", copy, *more], directory, **environment)
+    example_runs.run(["tfrun", *cluster, "--", copy, *more], directory, **environment)
     if any("rate.json" in text for _, text in changes):
         return json.loads((directory / "rate.json").read_text())
     result = json.loads((directory / "result.json").read_text())
@@ -193,7 +193,7 @@ def peer(name, model, folder, environment, form=None):
     more += ["--together", steps_per_call]
     more += ["--form", form or FORMS[kind][0], "--seconds", SECONDS]
     command = ["tfrun", *cluster, "--", PEERS, kind, *more]
-    drivers.run(command, folder / "run", **environment)
+    example_runs.run(command, folder / "run", **environment)
     return json.loads((folder / "run" / "rate.json").read_text())
 
 
@@ -201,9 +201,9 @@ def start_up(folder):
     """Returns the seconds from the command to the first push of HogWild's last worker."""
     began = time.time()
     script = examples.main_script("HogWild")
-    drivers.run(["tfrun", *PS, "--", script, "--steps", 200], folder / "run", **ONE_THREAD)
+    example_runs.run(["tfrun", *PS, "--", script, "--steps", 200], folder / "run", **ONE_THREAD)
     first = {}
-    for push in drivers.pushes(folder / "run"):
+    for push in example_runs.pushes(folder / "run"):
         first.setdefault(push["task"], push["push_time"])
     return max(first.values()) - began
 
@@ -243,7 +243,7 @@ def ratios(results):
 
 def table_of(results):
     """Returns the table: of each program the rates, and below them the ratios of the rounds."""
-    table = drivers.plain_table("", *MODELS)
+    table = text_tables.plain_table("", *MODELS)
     for name, rates in results.items():
         table.add_row(name, *(words(rates.get(model, [])) for model in MODELS))
     table.add_section()
@@ -255,7 +255,7 @@ def table_of(results):
 def words(values):
     """Returns the median of values, and their range."""
     large = values and statistics.median(values) >= 100
-    return drivers.spread(values, "{:,.0f}" if large else "{:.2f}")
+    return text_tables.spread(values, "{:,.0f}" if large else "{:.2f}")
 
 
 def forms_table(results):
@@ -272,7 +272,7 @@ def forms_table(results):
 
 def measure_forms(names, flags):
     """Measures each form of these peers by turns; leaves forms.json and forms.txt."""
-    directory, results = drivers.output_directory("Benchmarks"), {}
+    directory, results = example_runs.output_directory("Benchmarks"), {}
     others = idle.wait(flags.anyway)
     plan = [(f"{name}: {form}", name, form) for name in names for form in FORMS[OTHERS[name][0]]]
 
@@ -282,10 +282,10 @@ def measure_forms(names, flags):
             return peer(name, "digits", pathlib.Path(folder), ONE_THREAD, form)
 
     kept = directory / "measured-forms.json"
-    rates = drivers.measure_round_robin(drivers.table_console(120), plan, 3, rate, kept)
+    rates = sessions.measure_round_robin(text_tables.table_console(120), plan, 3, rate, kept=kept)
     for key, name, form in plan:
         results.setdefault(name, {})[form] = rates[key]
-    about = f"{drivers.setting(*versions())}; {idle.words(others.share())}"
+    about = f"{text_tables.setting(*versions())}; {idle.words(others.share())}"
     document = {"rates": results, "about": about}
     (directory / "forms.json").write_text(json.dumps(document, indent=1) + "\n")
     result_tables.leave(directory / "forms.txt", forms_table(document))
@@ -299,8 +299,8 @@ def draw(results, path, source):
         for (program, other), rows in ratios(results).items()
         if program in PROGRAMS
     }
-    figure, axes = drivers.subplots(1.1 + 0.42 * len(pairs))
-    colours = dict(zip(MODELS, drivers.FAMILIES))
+    figure, axes = charts.subplots(1.1 + 0.42 * len(pairs))
+    colours = dict(zip(MODELS, charts.COLOURS))
     for y, models in enumerate(pairs.values()):
         for number, (model, values) in enumerate(models.items()):
             height, colour = [y + 0.4 * number - 0.2], colours[model]
@@ -316,11 +316,11 @@ def draw(results, path, source):
     axes.invert_yaxis()
     axes.set_xlabel("ratio of mini-batches per second")
     axes.legend(frameon=False)
-    drivers.save(figure, path, source)
+    charts.save(figure, path, source)
 
 
 def main():
-    parser = drivers.Parser(__doc__)
+    parser = arguments.Parser(__doc__)
     parser.number("--rounds", 5, "in which each program runs once")
     parser.add_argument("--quick", action="store_true", help="one round, the smaller model only")
     parser.add_argument("--forms", action="store_true", help="the forms of the peers instead")
@@ -345,16 +345,17 @@ def main():
             if model == "digits" or name not in (START_UP, IMPORT)
         ]
         kept = directory / "measured.json"  # what an earlier session has measured
-        rates = drivers.measure_round_robin(
-            console, plan, rounds, lambda case, _: measure(*case[1:], ONE_THREAD), kept
+        rates = sessions.measure_round_robin(
+            console, plan, rounds, lambda case, _: measure(*case[1:], ONE_THREAD), kept=kept
         )
         results = {}
         for key, name, model in plan:
             results.setdefault(name, {})[model] = rates[key]
-        setting = drivers.setting(*versions())
+        setting = text_tables.setting(*versions())
         return results, f"mini-batches per second, {rounds} rounds, medians (range); {setting}"
 
-    drivers.report(__file__, flags, 120, measure_all, table_of, draw)
+    report = sessions.Report(script=__file__, flags=flags, width=120, table_of=table_of, draw=draw)
+    report.make(measure_all)
 
 
 def versions():

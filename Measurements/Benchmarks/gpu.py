@@ -9,7 +9,7 @@ import sys
 import tempfile
 
 from lab import examples
-from lab.measure import drivers, idle
+from lab.measure import example_runs, idle, sessions, text_tables
 from lab.pages import result_tables
 from tfrun.launch.cluster import gpus, nvidia_smi
 
@@ -51,8 +51,8 @@ def rate(task, program, place, folder):
     command += cluster
     more += ["--steps", steps, "--checkpoint-steps", steps, "--batch-size", batch_size]
     more += ["--learning-rate", 0.01]
-    drivers.run([*command, "--", examples.ROOT / script, *more], folder, **PLACES[place])
-    rows = drivers.pushes(folder)
+    example_runs.run([*command, "--", examples.ROOT / script, *more], folder, **PLACES[place])
+    rows = example_runs.pushes(folder)
     later = rows[len(rows) // 2 :]
     seconds = later[-1]["push_time"] - later[0]["push_time"]
     return sum(row["examples"] for row in later[1:]) / seconds
@@ -64,8 +64,8 @@ def table(results):
     for task, program in CASES:
         rates = [results["rates"][f"{task}; {program}; {place}"] for place in PLACES]
         ratios = [gpu / processor for gpu, processor in zip(*rates)]
-        values = [drivers.spread(place_rates, "{:,.0f}") for place_rates in rates]
-        rows.append([task, program, *values, drivers.spread(ratios, "{:.2f}")])
+        values = [text_tables.spread(place_rates, "{:,.0f}") for place_rates in rates]
+        rows.append([task, program, *values, text_tables.spread(ratios, "{:.2f}")])
     return result_tables.table(["task", "program", *PLACES, "ratio"], rows, results["about"])
 
 
@@ -76,7 +76,7 @@ def measure(flags, setting):
     """
     if not gpus():
         sys.exit("benchmarks: there is no GPU: nvidia-smi lists none")
-    directory, others = drivers.output_directory("Benchmarks"), idle.wait(flags.anyway)
+    directory, others = example_runs.output_directory("Benchmarks"), idle.wait(flags.anyway)
     plan = [
         (f"{task}; {program}; {place}", task, program, place)
         for task, program in CASES
@@ -88,9 +88,11 @@ def measure(flags, setting):
             return rate(*case[1:], pathlib.Path(folder))
 
     kept = directory / "measured-gpu.json"
-    rates = drivers.measure_round_robin(drivers.table_console(120), plan, flags.rounds, one, kept)
+    rates = sessions.measure_round_robin(
+        text_tables.table_console(120), plan, flags.rounds, one, kept=kept
+    )
     name = ", ".join(nvidia_smi("--query-gpu=name,driver_version", "--format=csv,noheader"))
-    about = f"{name}; {drivers.setting(*setting)}; {idle.words(others.share())}"
+    about = f"{name}; {text_tables.setting(*setting)}; {idle.words(others.share())}"
     results = {"rates": rates, "about": about}
     (directory / "gpu.json").write_text(json.dumps(results, indent=1) + "\n")
     result_tables.leave(directory / "gpu.txt", table(results))

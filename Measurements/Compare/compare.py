@@ -29,7 +29,9 @@ import search
 import tables
 import verdict
 from lab import examples
-from lab.measure import drivers, idle
+from lab.measure import arguments, example_runs, idle, text_tables
+from rich.console import Console
+from rich.progress import track
 from tfrun import problems
 from tfrun.runs import run_directory
 
@@ -165,7 +167,7 @@ Task = collections.namedtuple(
     "workers rows batch seconds local law mean changes problem link local_steps",
     defaults=(None, None, 0, (), None, None, 10),
 )
-ACCURACY = ("accuracy", drivers.TARGET)
+ACCURACY = ("accuracy", 0.97)
 EQUAL, DIFFERENT = "8 workers, CV 0.1", "8 workers, CV 1"
 BACKUP = "Synchronous-SGD --backup-workers 1"
 ORDER = [ONE, "HogWild", "Synchronous-SGD", "Ring-AllReduce", FURTHER + "Local-SGD"]
@@ -550,7 +552,7 @@ class Measurement:
         while len(case["runs"]) < self.flags.seeds:
             seed = row.first + len(case["runs"])
             run = self.run(task_name, name, setting, seed, False)
-            case["measured"] = drivers.setting(f"TensorFlow {run.get('tensorflow', 'unknown')}")
+            case["measured"] = text_tables.setting(f"TensorFlow {run.get('tensorflow', 'unknown')}")
             case.setdefault(
                 "digest", examples.example_digest(examples.main_script(folder_of(name)))
             )
@@ -666,7 +668,7 @@ def in_full(name):
 
 
 def parse_flags():
-    parser = drivers.Parser(__doc__)
+    parser = arguments.Parser(__doc__)
     text = f"rows: folders, each perhaps with flags (all of a task with --full, else {QUICK})"
     parser.add_argument("examples", nargs="*", help=text)
     text = f"one of: {'; '.join(TASKS)}; may stand several times"
@@ -675,7 +677,7 @@ def parse_flags():
     parser.add_argument("--problem", type=pathlib.Path, metavar="FILE", help=text)
     parser.number("--workers", 2, "that train the problem of --problem")
     text = "runs of each at its best setting (5; with --problem 3)"
-    parser.add_argument("--seeds", type=drivers.positive(int), help=text)
+    parser.add_argument("--seeds", type=arguments.positive(int), help=text)
     parser.number("--seconds", None, "of each run, instead of a task's own", float)
     parser.add_argument("--full", action="store_true", help="all tasks, all rows")
     parser.redraw(__file__)
@@ -846,13 +848,13 @@ def leave(flags, source, directory):
         results = drawing.with_drawn_curves(results)
         there.write_text(json.dumps(digests, indent=1) + "\n")
     if own.resolve() != source.resolve():
-        drivers.write_results(own, results)
-    console = drivers.table_console(WIDTH)
+        text_tables.write_results(own, results)
+    console = text_tables.table_console(WIDTH)
     console.print(tables.table_of(results))
     console.print(report.when_and_where(results), soft_wrap=True)
     (directory / "page.txt").write_text(page_of(results, flags.tasks) + "\n")
     drawing.draw_all(results, directory, own)
-    drivers.write_table(console, directory, "results.json")
+    text_tables.write_table(console, directory, "results.json")
 
 
 def main():
@@ -861,7 +863,7 @@ def main():
         os.environ["OUTPUT_DIR"] = os.environ.get("OUTPUT_DIR") or str(
             flags.redraw.resolve().parent
         )
-        leave(flags, flags.redraw, drivers.output_directory("Compare"))
+        leave(flags, flags.redraw, example_runs.output_directory("Compare"))
         return
     os.environ.update(TF_NUM_INTRAOP_THREADS="1", OMP_NUM_THREADS="1")  # a worker is a core
     plan = plan_of(flags)
@@ -874,15 +876,13 @@ def main():
             hosts = hosts_module.make(1 + max(flags.tasks[task].workers for task, _ in plan))
         except hosts_module.Unavailable as error:
             sys.exit(f"compare: this machine cannot make slow links: {error}")
-    directory = drivers.output_directory("Compare")
+    directory = example_runs.output_directory("Compare")
     measurement = Measurement(directory, flags, hosts, hosts_module)
     more = pilot(measurement, flags.problem.stem) if flags.problem else START_SECONDS
     likely, most = minutes(measurement, plan, more)
     say(f"{len(plan)} rows: about {likely} minutes, {most} at most; results go to {directory}")
-    console = drivers.Console(stderr=True)
-    for task, name in drivers.track(
-        plan, "measuring", console=console, disable=not console.is_terminal
-    ):
+    console = Console(stderr=True)
+    for task, name in track(plan, "measuring", console=console, disable=not console.is_terminal):
         measurement.measure(task, name)
     leave(flags, measurement.kept, directory)
 

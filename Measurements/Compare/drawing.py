@@ -7,17 +7,17 @@ import statistics
 import tables
 import verdict
 from lab import examples
-from lab.measure import drivers
+from lab.measure import charts
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator
 
-FAMILIES = {  # what a picture calls the kinds of scripts, in the order of drivers.FAMILIES
+FAMILIES = {  # what a picture calls the kinds of scripts, in the order of charts.COLOURS
     "one process": ["single process"],
     "asynchronous": ["parameter server, asynchronous", "coordinator"],
     "synchronous, with a server": ["parameter server, synchronous"],
     "without a server": ["all-reduce", "gossip, synchronous", "gossip, asynchronous"],
 }
-PALETTE = dict(zip(FAMILIES, drivers.FAMILIES))
+PALETTE = dict(zip(FAMILIES, charts.COLOURS))
 FURTHER = verdict.FURTHER
 ONE = tables.ALONE[0]
 NAMES = {ONE: "one process"}  # what a picture calls a row
@@ -76,7 +76,7 @@ def dots(axes, place, result, colour, edge):
 def seconds(results, tasks, rows, path, source):
     """Draws the seconds to the target of some rows, a panel for each task: {task: its title}."""
     there = tables.by_task(results)
-    figure, panels = drivers.subplots(1.7 + 0.24 * len(rows), 1, len(tasks), squeeze=False)
+    figure, panels = charts.subplots(1.7 + 0.24 * len(rows), 1, len(tasks), squeeze=False)
     lines = []
     for number, (axes, (task, title)) in enumerate(zip(panels[0], tasks.items())):
         shown = [(place, there[task].get(row)) for place, row in enumerate(rows)]
@@ -117,7 +117,7 @@ def seconds(results, tasks, rows, path, source):
         fontsize=9,
         columnspacing=1.5,
     )
-    drivers.save(figure, path, source)
+    charts.save(figure, path, source)
 
 
 def by_law(tasks):
@@ -133,7 +133,7 @@ def laws(results, tasks, rows, path, source):
     """
     there = tables.by_task(results)
     edge = max(result["seconds"] for task in tasks.values() for result in there[task].values())
-    figure, axes = drivers.subplots(3.8)
+    figure, axes = charts.subplots(3.8)
     axes.axhspan(edge, 1.14 * edge, color="#eeeeee", zorder=0)
     for number, row in enumerate(rows):
         values = [verdict.values(there[task][row], verdict.SECONDS) for task in tasks.values()]
@@ -149,7 +149,7 @@ def laws(results, tasks, rows, path, source):
     axes.text(len(tasks) - 0.7, 1.07 * edge, "never", size=9, va="center")
     axes.grid(axis="y", alpha=0.25)
     figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=9)
-    drivers.save(figure, path, source)
+    charts.save(figure, path, source)
 
 
 def timed(results):
@@ -173,7 +173,7 @@ def with_drawn_curves(results):
 def curves(results, tasks, path, source):
     """Draws the test loss of some rows over the seconds of training, a panel for each task."""
     there = tables.by_task(results)
-    figure, panels = drivers.subplots(3.6, 1, len(tasks), sharey=True, squeeze=False)
+    figure, panels = charts.subplots(3.6, 1, len(tasks), sharey=True, squeeze=False)
     lines = {}
     for axes, task in zip(panels[0], tasks):
         for number, row in enumerate(LINES):
@@ -190,7 +190,7 @@ def curves(results, tasks, path, source):
     figure.legend(
         lines.values(), lines, loc="outside lower center", ncols=4, frameon=False, fontsize=9
     )
-    drivers.save(figure, path, source)
+    charts.save(figure, path, source)
 
 
 def rounds(rows, what):
@@ -210,7 +210,7 @@ def local_steps(results, path, source):
     """Draws test and training loss against T, a colour for each way to go on from the mean."""
     there = tables.by_task(results)
     tasks = [task for task in ROUNDS if task in there]
-    figure, panels = drivers.subplots(3.6, 1, len(tasks), squeeze=False)
+    figure, panels = charts.subplots(3.6, 1, len(tasks), squeeze=False)
     names = {}
     for axes, task in zip(panels[0], tasks):
         for what, style in (("loss", "o-"), ("training", "o:")):
@@ -231,7 +231,7 @@ def local_steps(results, path, source):
     handles = [*names.values(), Line2D([], [], color="k"), Line2D([], [], color="k", ls=":")]
     words = [*map(label, names), "test loss (bar: range)", "training loss"]
     figure.legend(handles, words, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
-    drivers.save(figure, path, source)
+    charts.save(figure, path, source)
 
 
 def draw_all(results, directory, source):

@@ -11,7 +11,7 @@ import statistics
 import numpy as np
 import search
 from lab import examples
-from lab.measure import drivers
+from lab.measure import idle
 
 KEPT = ("updates", "examples", "waiting", "staleness_mean", "gradient_seconds", "cv", "others")
 TASKS = ("ps", "workers", "batch_size")  # are kept once for all runs of a row
@@ -220,6 +220,6 @@ def when_and_where(results):
     ]
     shares = [run.get("others") or 0 for result in results.values() for run in result["runs"]]
     tries = [result["most_others_of_tries"] for result in results.values()]
-    share = drivers.idle.words(max(shares, default=0))
+    share = idle.words(max(shares, default=0))
     quiet = f"{share} at most, {max(tries, default=0):.0%} while tuning"
     return "; ".join([*filter(None, days_and_machines), quiet])

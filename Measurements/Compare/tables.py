@@ -10,7 +10,7 @@ import re
 import statistics
 
 import verdict
-from lab.measure import drivers
+from lab.measure import text_tables
 from lab.pages import result_tables
 
 SHOWN = 2  # tasks whose tables the page shows
@@ -164,7 +164,7 @@ def table_of(results):
         "examples to it",
     ]
     columns += ["MB to it", "MB in all", "staleness", "CV", "failures"]
-    table = drivers.plain_table(*columns)
+    table = text_tables.plain_table(*columns)
     for task, rows in by_task(results).items():
         reached = target(next(iter(rows.values())))
         for number, (row, result) in enumerate(rows.items()):

@@ -28,7 +28,7 @@ import re
 import statistics
 
 import report
-from lab.measure import drivers
+from lab.measure import arguments
 
 LEVEL = 0.01  # p of a difference is below it
 AGAIN = ", A/A"  # behind the name of a row that was measured a second time
@@ -174,7 +174,7 @@ def in_words(results, task, one, other, what):
 
 
 def main():
-    parser = drivers.Parser(__doc__)
+    parser = arguments.Parser(__doc__)
     parser.add_argument("pair", help='"TASK: ROW / ROW"')
     losses = ", ".join(f"{loss:g}" for loss in report.LOSSES)
     parser.add_argument(

@@ -13,7 +13,7 @@ import statistics
 import tempfile
 
 from lab import examples
-from lab.measure import drivers, forked
+from lab.measure import arguments, charts, example_runs, forked, sessions, text_tables
 
 RING, COMPRESSED = "Ring-AllReduce", "Further-Algorithms/Compressed-AllReduce"
 # name: (the example, its flags)
@@ -70,7 +70,7 @@ def measure(case, repeat, flags):
             for workers in MORE:
                 directory = folder / f"{workers}"
                 train(case, workers, COUNTED, repeat, directory)
-                result["kilobytes"][str(workers)] = sent(drivers.pushes(directory))
+                result["kilobytes"][str(workers)] = sent(example_runs.pushes(directory))
         return result
 
 
@@ -81,7 +81,7 @@ def sent(pushes):
 
 def facts(trained, directory):
     """Returns the numbers of a run that has ended."""
-    pushes, tests = drivers.pushes(directory), drivers.tests(directory)
+    pushes, tests = example_runs.pushes(directory), example_runs.tests(directory)
     whole = trained and math.isfinite(tests[-1]["test_loss"])
     pushes.sort(key=lambda push: push["global_step"])
     size = max(1, len(pushes) // POINTS)
@@ -99,7 +99,9 @@ def facts(trained, directory):
 def table_of(results):
     """Returns the table, a section for each compressor."""
     columns = [f"KB, {n} workers" for n in (WORKERS, *MORE)]
-    table = drivers.plain_table("compressor", "test loss", "accuracy, %", "last losses", *columns)
+    table = text_tables.plain_table(
+        "compressor", "test loss", "accuracy, %", "last losses", *columns
+    )
     before = None
     for case, runs in by_compressor(results).items():
         compressor = case.removesuffix(WITHOUT)
@@ -111,9 +113,9 @@ def table_of(results):
         counted = runs[0]["kilobytes"]
         table.add_row(
             case,
-            drivers.spread(losses, "{:.3f}") or "diverged",
-            drivers.spread(accuracies, "{:.1f}"),
-            drivers.spread([last_losses(run) for run in runs], "{:.4f}"),
+            text_tables.spread(losses, "{:.3f}") or "diverged",
+            text_tables.spread(accuracies, "{:.1f}"),
+            text_tables.spread([last_losses(run) for run in runs], "{:.4f}"),
             *[f"{counted[str(n)]:.2f}" if str(n) in counted else "" for n in (WORKERS, *MORE)],
         )
     return table
@@ -130,7 +132,7 @@ def draw(results, path, source):
     results = by_compressor(results)
     names = [name for name in names if name in results or name + WITHOUT in results]
     down = max(1, math.ceil(len(names) / ACROSS))
-    figure, panels = drivers.subplots(2.1 * down + 0.5, down, ACROSS, squeeze=False, sharey=True)
+    figure, panels = charts.subplots(2.1 * down + 0.5, down, ACROSS, squeeze=False, sharey=True)
     lines = [("no compressor", "k"), ("with its error e", "C0"), ("without e", "C3")]
     for name, panel in zip(names, panels.flat):
         for (label, colour), case in zip(lines, ("none", name, name + WITHOUT)):
@@ -154,25 +156,25 @@ def draw(results, path, source):
     handles = [pair for panel in panels.flat for pair in zip(*panel.get_legend_handles_labels())]
     known = {label: handle for handle, label in handles}
     figure.legend(known.values(), known, loc="outside lower center", ncols=3, frameon=False)
-    drivers.save(figure, path, source)
+    charts.save(figure, path, source)
 
 
 def main():
-    parser = drivers.Parser(__doc__)
+    parser = arguments.Parser(__doc__)
     parser.number("--updates", 2000, "updates of a run")
     parser.full("all cases; without it three, once each")
     parser.redraw(__file__)
     flags, cases = parser.only(all_cases(), QUICK)
 
-    def measure_all(console, directory):
-        def run(case, repeat):
-            return measure(case, repeat, flags)
-
-        words = f"{WORKERS} workers, {flags.updates} updates; KB that a worker sends in an update"
-        measured = [example for _, example, *_ in cases]
-        return drivers.measure_session(console, directory, flags, cases, run, words, measured)
-
-    drivers.report(__file__, flags, 150, measure_all, table_of, draw)
+    session = sessions.Session(
+        flags=flags,
+        cases=cases,
+        examples=[example for _, example, *_ in cases],
+        measure=lambda case, repeat: measure(case, repeat, flags),
+        words=f"{WORKERS} workers, {flags.updates} updates; KB that a worker sends in an update",
+    )
+    report = sessions.Report(script=__file__, flags=flags, width=150, table_of=table_of, draw=draw)
+    report.make(session.measure_all)
 
 
 if __name__ == "__main__":

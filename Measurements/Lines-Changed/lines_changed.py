@@ -17,7 +17,7 @@ import sys
 import tempfile
 import tokenize
 
-from lab.measure import drivers
+from lab.measure import arguments, example_runs, text_tables
 
 PROGRAMS = pathlib.Path(__file__).resolve().parent / "programs"
 TFRUN = ["tfrun", "--workers", "2"]
@@ -66,7 +66,7 @@ def changed(one, two):
 def accuracy(name, launcher):
     """Runs a program to its end; returns the accuracy that it prints."""
     with tempfile.TemporaryDirectory() as folder:
-        output = drivers.run([*launcher, str(PROGRAMS / f"{name}.py")], folder)
+        output = example_runs.run([*launcher, str(PROGRAMS / f"{name}.py")], folder)
     accuracies = re.findall(r"accuracy ([\d.]+)", output)
     if not accuracies or float(accuracies[0]) < LEAST:
         sys.exit(f"{name}.py ends with accuracy {accuracies[:1]}, not {LEAST} at least:\n{output}")
@@ -83,10 +83,10 @@ def versions():
 
 
 def main():
-    parser = drivers.Parser(__doc__)
+    parser = arguments.Parser(__doc__)
     _, chosen = parser.only(WAYS)
-    console = drivers.table_console(100)
-    table = drivers.plain_table("way", "lines", "added", "changed", "gone", "accuracy")
+    console = text_tables.table_console(100)
+    table = text_tables.plain_table("way", "lines", "added", "changed", "gone", "accuracy")
     for name, one, two, launcher, package in chosen:
         if not importlib.util.find_spec(package):
             console.print(f"{name} is left out: there is no {package}")
@@ -95,8 +95,8 @@ def main():
         row = [len(lines_of(one)), *changed(one, two), f"{accuracy(two, launcher):.2f}"]
         table.add_row(name, *map(str, row))
     console.print(table)
-    console.print(f"lines: of the program for one process; {drivers.setting(*versions())}")
-    drivers.write_table(console, drivers.output_directory("Lines-Changed"), "table.txt")
+    console.print(f"lines: of the program for one process; {text_tables.setting(*versions())}")
+    text_tables.write_table(console, example_runs.output_directory("Lines-Changed"), "table.txt")
 
 
 if __name__ == "__main__":

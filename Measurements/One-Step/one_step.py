@@ -12,7 +12,7 @@ import sys
 import tempfile
 
 from lab import examples, references
-from lab.measure import drivers
+from lab.measure import arguments, example_runs, sessions, text_tables
 
 os.environ.update(TF_CPP_MIN_LOG_LEVEL="2", TF_ENABLE_ONEDNN_OPTS="0")  # so that it starts quietly
 import numpy as np
@@ -109,28 +109,28 @@ def measure(n, launcher, more, scaled):
         more = [*more, "--devices", str(n)]
     with tempfile.TemporaryDirectory() as directory:
         command = ["bash", examples.ROOT / launcher, *more, *saving(n, scaled)]
-        drivers.run(command, directory, WORKERS=str(n), PS="1")
+        example_runs.run(command, directory, WORKERS=str(n), PS="1")
         return compare(directory, n)
 
 
 def main():
-    parser = drivers.Parser(__doc__)
+    parser = arguments.Parser(__doc__)
     parser.number("--workers", [2, 3], "of each", nargs="+")
     flags, chosen = parser.only(IMPLEMENTATIONS)
     tf.config.set_visible_devices([], "GPU")  # their memory is for the examples
     workers = dict.fromkeys(flags.workers)  # each number once
-    console, far = drivers.table_console(100), 0
+    console, far = text_tables.table_console(100), 0
     cases = [((name, n), n, *rest) for name, *rest in chosen for n in workers]
-    results = drivers.measure_round_robin(console, cases, 1, lambda case, _: measure(*case[1:]))
+    results = sessions.measure_round_robin(console, cases, 1, lambda case, _: measure(*case[1:]))
     columns = "implementation", "workers", "apart from the union", "moved in a step"
-    table = drivers.plain_table(*columns)
+    table = text_tables.plain_table(*columns)
     for (name, n), [(apart, moved)] in results.items():
         table.add_row(name, str(n), f"{apart:.1e}", f"{moved:.1e}")
         far += apart > BOUND or moved < 1000 * BOUND
     console.print(table)
-    setting = drivers.setting(f"TensorFlow {tf.__version__}")
+    setting = text_tables.setting(f"TensorFlow {tf.__version__}")
     console.print(f"the largest of all parameters and steps; {setting}")
-    drivers.write_table(console, drivers.output_directory("One-Step"), "table.txt")
+    text_tables.write_table(console, example_runs.output_directory("One-Step"), "table.txt")
     if far:
         sys.exit(f"{far} of {len(results)} are further than {BOUND:g} apart, or have hardly moved")
 

@@ -11,7 +11,7 @@ import json
 import statistics
 
 from lab import examples
-from lab.measure import drivers
+from lab.measure import arguments, charts, example_runs, sessions, text_tables
 
 SCRIPT = examples.main_script("Collective-AllReduce")
 LAYERS = 'keras.layers.Dense(128, "relu"),\n            keras.layers.Dense(64, "relu"),'
@@ -33,7 +33,7 @@ def milliseconds(size, overlap, flags):
     with examples.changed_copy(SCRIPT, changes) as (script, directory):
         command = ["tfrun", "--workers", "2", "--", script, "--steps", flags.steps]
         command += ["--batch-size", flags.batch_size, "--bytes-per-pack", size]
-        drivers.run(command, directory)
+        example_runs.run(command, directory)
         result = json.loads((directory / "result.json").read_text())
     return 1000 * flags.batch_size * result["workers"] / result["examples_per_second"]
 
@@ -42,7 +42,7 @@ def table_of(times):
     """Returns the table."""
     middle = {name: statistics.median(runs) for name, runs in times.items()}
     last = middle.get(CASES[-1][0])
-    table = drivers.plain_table("gradients are sent", "ms a step (median)", "to all in one")
+    table = text_tables.plain_table("gradients are sent", "ms a step (median)", "to all in one")
     for name, time in middle.items():
         table.add_row(name, f"{time:.1f}", f"{time / last:.2f}" if last else "")
     return table
@@ -50,13 +50,13 @@ def table_of(times):
 
 def draw(times, path, source):
     """Draws the gradients per second of each case, coloured by the size of the packs."""
-    families = dict(zip(dict.fromkeys(size for _, size, _ in CASES), drivers.FAMILIES))
+    families = dict(zip(dict.fromkeys(size for _, size, _ in CASES), charts.COLOURS))
     # Each of the two workers makes a gradient a step.
     rates = {
         name.replace(", ", ",\n"): [2000 / time for time in runs] for name, runs in times.items()
     }
     colours = {name.replace(", ", ",\n"): families[size] for name, size, _ in CASES}
-    drivers.bars(
+    charts.bars(
         "How gradients are sent",
         "gradients per second (milliseconds per step)",
         rates,
@@ -68,7 +68,7 @@ def draw(times, path, source):
 
 
 def main():
-    parser = drivers.Parser(__doc__)
+    parser = arguments.Parser(__doc__)
     parser.number("--steps", 200, "of a run")
     parser.number("--repeats", 5, "of each case")
     parser.number("--batch-size", 64, "of each worker")
@@ -76,15 +76,16 @@ def main():
     flags, cases = parser.only(CASES)
 
     def measure(console, _):
-        times = drivers.measure_round_robin(
+        times = sessions.measure_round_robin(
             console, cases, flags.repeats, lambda case, _: milliseconds(*case[1:], flags)
         )
         return times, (
             f"2 workers, 8.7 MB of gradients, batches of {flags.batch_size}; {flags.steps} steps, "
-            f"{flags.repeats} repeats; {drivers.setting()}"
+            f"{flags.repeats} repeats; {text_tables.setting()}"
         )
 
-    drivers.report(__file__, flags, 100, measure, table_of, draw)
+    report = sessions.Report(script=__file__, flags=flags, width=100, table_of=table_of, draw=draw)
+    report.make(measure)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import statistics
 import sys
 
 from lab import examples
-from lab.measure import drivers
+from lab.measure import arguments, charts, example_runs, sessions, text_tables
 from matplotlib import colormaps
 
 SCRIPT = examples.main_script("Model-Parallelism")
@@ -125,7 +125,7 @@ def measure(case, updates, threads):
         # A thread that sleeps can do nothing else.
         env = {**THREADS, "TF_NUM_INTEROP_THREADS": str(threads + case.late * case.K)}
         shutil.copy(pathlib.Path(__file__).with_name("late.py"), script.parent)
-        drivers.run(command, directory, **env)
+        example_runs.run(command, directory, **env)
         steps = {int(path.stem.split("-")[1]): path for path in directory.glob("timeline-*.json")}
         return [read(steps[step]) for step in sorted(steps) if step > EVERY * WARM_UP]
 
@@ -168,7 +168,7 @@ def draw(results, path, source):
     lanes = [case.K for case, _ in shown]
     ratios = {"height_ratios": [K + 0.6 for K in lanes]}
     height = 1 + 0.42 * sum(lanes) + 0.6 * len(lanes)
-    figure, grid = drivers.subplots(height, len(shown), 1, squeeze=False, gridspec_kw=ratios)
+    figure, grid = charts.subplots(height, len(shown), 1, squeeze=False, gridspec_kw=ratios)
     for axes, (case, ops) in zip(grid[:, 0], shown):
         for k in range(case.K):
             draw_lane(axes, ops, k, case.K - 1 - k, 0.8)
@@ -188,7 +188,7 @@ def draw(results, path, source):
         "milliseconds\nlight: forward, dark: backward, with the number of the micro-batch\n"
         "grey: the rest, white: idle"
     )
-    drivers.save(figure, path, source)
+    charts.save(figure, path, source)
 
 
 def colour(op):
@@ -228,7 +228,7 @@ def summary(case, updates):
 
 
 def main():
-    parser = drivers.Parser(__doc__)
+    parser = arguments.Parser(__doc__)
     parser.add_argument(
         "--micro-batches", type=numbers, default="1,2,4,8,16", help="of each case (%(default)s)"
     )
@@ -245,7 +245,7 @@ def main():
     def measure_all(console, _):
         if len(getattr(os, "sched_getaffinity", lambda _: [])(0)) < 2:
             sys.exit("pipeline: two cores are needed, and Linux, to give each worker its own")
-        runs = drivers.measure_round_robin(
+        runs = sessions.measure_round_robin(
             console,
             all_cases(flags.micro_batches),
             flags.repeats,
@@ -267,15 +267,16 @@ def main():
         return {"table": table, "updates": updates}, (
             f"medians of {flags.updates * flags.repeats} updates; K = 2: mini-batch {WIDE_BATCH}, "
             f"{flags.threads} threads a worker; K = 4: a forward pass sleeps 10 ms, a "
-            f"backward pass 20 ms; {drivers.setting()}"
+            f"backward pass 20 ms; {text_tables.setting()}"
         )
 
-    drivers.report(__file__, flags, 100, measure_all, table_of, draw)
+    report = sessions.Report(script=__file__, flags=flags, width=100, table_of=table_of, draw=draw)
+    report.make(measure_all)
 
 
 def table_of(results):
     """Returns the table."""
-    table = drivers.plain_table("schedule")
+    table = text_tables.plain_table("schedule")
     for column in "K", "M", "ms", "idle, each", "all", "(K-1)/(M+K-1)", "stored, each", "speed-up":
         table.add_column(column, justify="right")
     alone = results["table"][0][5]

@@ -19,9 +19,10 @@ import time
 
 import numpy as np
 from lab import examples
-from lab.measure import drivers
+from lab.measure import arguments, charts, example_runs, sessions, text_tables
 from rich.console import Group
 from tfrun.launch import cluster
+from tfrun.launch.task import end_with_parent
 
 SCRIPT = examples.main_script("Ring-AllReduce")
 AT_ONCE = 64 * 10**6  # bytes in one measurement, as far as 300 vectors have as many
@@ -52,7 +53,7 @@ class Timed:
 
 def worker(script, n, rank, addresses, orders):
     """A process: all-reduces vectors of the sizes that are ordered; answers with the seconds."""
-    drivers.end_with_us()
+    example_runs.end_with_us()
     config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": rank}}
     os.environ.update(TF_CONFIG=json.dumps(config), TF_GRPC_REUSE_PORT="1")
     ring = script.Ring(script.Cluster(), 60)
@@ -71,7 +72,7 @@ def worker(script, n, rank, addresses, orders):
 
 def of_tensorflow(_, n, rank, addresses, orders):
     """A process: does the same with TensorFlow's ring, in a loop of the graph."""
-    drivers.end_with_parent()
+    end_with_parent()
     config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": rank}}
     os.environ.update(TF_CONFIG=json.dumps(config), TF_GRPC_REUSE_PORT="1")
     os.environ["TF_NUM_INTRAOP_THREADS"] = "1"
@@ -104,7 +105,7 @@ def of_tensorflow(_, n, rank, addresses, orders):
 
 def sender(_, address, orders):
     """A process: sends as many bytes as are ordered; answers with the seconds."""
-    drivers.end_with_us()
+    example_runs.end_with_us()
     with socket.create_connection(address, timeout=60) as s:
         s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         while True:
@@ -119,7 +120,7 @@ def sender(_, address, orders):
 
 def receiver(_, listener, orders):
     """A process: takes what the sender sends, and says so."""
-    drivers.end_with_us()
+    example_runs.end_with_us()
     s, _ = listener.accept()
     s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     while True:
@@ -139,16 +140,18 @@ class Processes:
 
     def __init__(self, targets, method="fork"):
         context = multiprocessing.get_context(method)
-        self.pipes, self.all = [], []
-        for target, *arguments in targets:
+        self.pipes = []
+        self.processes = []
+        for target, *values in targets:
             ours, theirs = context.Pipe()
             self.pipes.append(ours)
-            self.all.append(context.Process(target=target, args=[*arguments, theirs], daemon=True))
-            self.all[-1].start()
+            process = context.Process(target=target, args=[*values, theirs], daemon=True)
+            self.processes.append(process)
+            process.start()
 
     def end(self):
         """Ends them."""
-        for process in self.all:
+        for process in self.processes:
             process.kill()
             process.join()
 
@@ -210,7 +213,7 @@ def in_units(size):
 
 def draw(results, path, source):
     """Draws the bandwidth of each case against the size of the vectors."""
-    figure, (one, ratio) = drivers.subplots(6.4, 2, 1, sharex=True)
+    figure, (one, ratio) = charts.subplots(6.4, 2, 1, sharex=True)
     costs, sizes = read(results)
     rates = rates_of(costs)
     for number, name in enumerate(dict.fromkeys(name for name, _ in rates)):
@@ -233,21 +236,21 @@ def draw(results, path, source):
         axes.grid(alpha=0.25)
     one.yaxis.set_major_formatter("{x:,g}")
     figure.legend(loc="outside lower center", ncols=3, frameon=False)
-    drivers.save(figure, path, source)
+    charts.save(figure, path, source)
 
 
 def table_of(results):
     """Returns the tables: rates, and what an all-reduce by two workers costs one of them."""
     costs, sizes = read(results)
     rates, names = rates_of(costs), list(dict.fromkeys(name for name, _ in costs))
-    table = drivers.plain_table("vector", *names)
+    table = text_tables.plain_table("vector", *names)
     table.title = "MB/s that one worker sends; beside it what all send together, to raw TCP"
     for size in sizes:
         middle = {name: f"{statistics.median(rates[name, size]) / 1e6:5.0f}" for name in names}
         cells = [f"{middle[name]}   {share(rates, name, size):.2f}" for name in names[1:]]
         table.add_row(f"{size / 1e6:g} MB", middle["raw TCP"], *cells)
     two = [name for name in names if name.endswith(" 2 workers")]
-    second = drivers.plain_table("vector", *two)
+    second = text_tables.plain_table("vector", *two)
     title = "an all-reduce: milliseconds, of which one worker computes, and how often it waits"
     second.title = title
     for size in sizes:
@@ -262,7 +265,7 @@ def table_of(results):
 
 
 def main():
-    parser = drivers.Parser(__doc__)
+    parser = arguments.Parser(__doc__)
     megabytes, workers = [0.001, 0.01, 0.069, 1, 8.7, 100], [2, 3, 4]
     parser.number("--megabytes", megabytes, "sizes of the vectors", float, nargs="+", metavar="MB")
     parser.number("--workers", workers, "numbers of workers", nargs="+", metavar="N")
@@ -286,13 +289,16 @@ def main():
             _, name, size = case
             return processes[name].cost(size)
 
-        results = drivers.measure_round_robin(console, cases, flags.repeats, cost)
+        results = sessions.measure_round_robin(console, cases, flags.repeats, cost)
         for ring in processes.values():
             ring.end()
-        setting = drivers.setting(f"NumPy {np.__version__}", f"TensorFlow {script.tf.__version__}")
+        setting = text_tables.setting(
+            f"NumPy {np.__version__}", f"TensorFlow {script.tf.__version__}"
+        )
         return results, f"medians of {flags.repeats} repeats; {setting}"
 
-    drivers.report(__file__, flags, 110, measure_all, table_of, draw)
+    report = sessions.Report(script=__file__, flags=flags, width=110, table_of=table_of, draw=draw)
+    report.make(measure_all)
 
 
 if __name__ == "__main__":

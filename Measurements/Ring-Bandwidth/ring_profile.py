@@ -17,7 +17,7 @@ import time
 
 import ring_bandwidth
 from lab import examples
-from lab.measure import drivers
+from lab.measure import example_runs, text_tables
 
 SIZES = {"69 KB": 69_000, "8.7 MB": 8_700_000}
 SECONDS = 6  # of all-reduces, for each ring and size
@@ -43,10 +43,13 @@ def shares(data, key):
 def profile(processes, size, data):
     """Records what the workers do while they all-reduce vectors of `size` bytes."""
     processes.cost(size)  # once before, for the set-up of the graph
-    pids = ",".join(str(process.pid) for process in processes.all)
+    pids = ",".join(str(process.pid) for process in processes.processes)
     command = ["perf", "record", "-e", "cpu-clock", "-F", "1999", "-o", data, "-p", pids]
     perf = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, preexec_fn=drivers.end_with_us
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        preexec_fn=example_runs.end_with_us,
     )
     deadline = time.monotonic() + SECONDS
     while time.monotonic() < deadline and perf.poll() is None:
@@ -65,7 +68,7 @@ def main():
     script = examples.load(ring_bandwidth.SCRIPT)
     versions = f"TensorFlow {script.tf.__version__}", f"NumPy {ring_bandwidth.np.__version__}"
     print("Percent of all samples: first by library, then the functions above 1%.")
-    print(drivers.setting(*versions))
+    print(text_tables.setting(*versions))
     for name, start in {
         "the ring in NumPy": lambda: ring_bandwidth.start(script, 2),
         "TensorFlow's ring": lambda: ring_bandwidth.start(

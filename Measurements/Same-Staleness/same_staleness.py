@@ -20,8 +20,8 @@ import time
 import numpy as np
 import theory
 from lab import examples
-from lab.measure import delays, drivers, forked, idle
-from lab.measure.drivers import middle
+from lab.measure import arguments, charts, delays, forked, idle, sessions, text_tables
+from lab.measure.text_tables import median_of
 from rich.console import Group
 from tfrun.runs import run_directory
 from tfrun.runs.data import RunData
@@ -188,12 +188,12 @@ def by_rounds(groups, seeds, measure, kept, tries, digest=None):
     a run is measured at most while other processes use the machine. digest: of the script that all
     cases measure; what was kept of another one does not count.
     """
-    results = json.loads(kept.read_text()) if kept.exists() else {drivers.OTHERS: {}}
+    results = json.loads(kept.read_text()) if kept.exists() else {sessions.OTHERS: {}}
     if digest:
         due = {case.name for group in groups for case in group}
-        known = results.keys() - {drivers.OTHERS, drivers.DIGESTS}
-        drivers.forget_outdated(results, dict.fromkeys(sorted(due | known), digest))
-    shares = results[drivers.OTHERS]
+        known = results.keys() - {sessions.OTHERS, sessions.DIGESTS}
+        sessions.forget_outdated(results, dict.fromkeys(sorted(due | known), digest))
+    shares = results[sessions.OTHERS]
     for group in groups:
         while True:
             asked = [(case, next_run(case, results, seeds)) for case in group]
@@ -239,7 +239,7 @@ def updates_of(case, results, flags):
     if case.kind != BEST:
         return flags.updates
     runs = results[case.name.removeprefix(AFTER)]
-    return round(flags.seconds * middle(runs, "updates_per_second"))
+    return round(flags.seconds * median_of(runs, "updates_per_second"))
 
 
 def measure(case, step, seed, results, flags):
@@ -356,7 +356,7 @@ def searches(results):
 
 def value(runs, key, form):
     """Returns the median in words, "" if there is none."""
-    median = middle(runs, key)
+    median = median_of(runs, key)
     return "" if median is None else form.format(median)
 
 
@@ -384,7 +384,7 @@ def law_of(n, cv):
 def table_of(results):
     """Returns the tables: the limits of the rate, the pair at one rate, and the pauses."""
     own = "CV measured", "staleness", "SD", "at n - 1", "updates/s", "cores"
-    first = drivers.plain_table(
+    first = text_tables.plain_table(
         "workers", "CV", *own, "runs", "diverged", "all learn", "none", "lr*lambda", "law"
     )
     before = None
@@ -422,13 +422,13 @@ def late_cells(runs, n):
 def losses(runs):
     """Returns the median and the range of the test losses, and how many runs diverged."""
     lost = sum(run["test_loss"] is None for run in runs)
-    words = drivers.spread([run["test_loss"] for run in runs], "{:.3f}")
+    words = text_tables.spread([run["test_loss"] for run in runs], "{:.3f}")
     return f"{words} {lost} diverged".strip() if lost else words
 
 
 def pair_table(pair, own):
     """Returns the table of the runs at one rate."""
-    table = drivers.plain_table("at one rate", *own, "lr", "test loss")
+    table = text_tables.plain_table("at one rate", *own, "lr", "test loss")
     for name, runs in pair.items():
         n, _, _ = parts(name)
         rate = f"{runs[0]['rate']:.3f}"
@@ -439,14 +439,14 @@ def pair_table(pair, own):
 def pause_table(results):
     """Returns the table of the workers that pause, the first row without a pause."""
     columns = "staleness", "SD", "updates/s", "lost", "all learn", "none", "best lr", "test loss"
-    table = drivers.plain_table(f"{EIGHT} workers, CV {PAUSED:g}", *columns)
+    table = text_tables.plain_table(f"{EIGHT} workers, CV {PAUSED:g}", *columns)
     plain = results.get(name_of(EIGHT, PAUSED), [])
-    fastest = middle(plain, "updates_per_second") if plain else None
+    fastest = median_of(plain, "updates_per_second") if plain else None
     for name, runs in searches(results).items():
         n, cv, pause = parts(name)
         if (n, cv) != (EIGHT, PAUSED):
             continue
-        speed = middle(runs, "updates_per_second")
+        speed = median_of(runs, "updates_per_second")
         best = [run for run in results.get(AFTER + name, []) if run["final"]]
         table.add_row(
             pause or "no pause",
@@ -489,14 +489,14 @@ def bands(results):
         n, cv, pause = parts(name)
         whole, none = bracket(runs)
         if not pause and None not in (whole, none):
-            measured_cv = middle(runs, "cv")
+            measured_cv = median_of(runs, "cv")
             limits.append(Band(n, cv, measured_cv, low=rate_of(whole), high=rate_of(none)))
     return sorted(limits)
 
 
 def draw_limits(results, path, source):
     """Draws the limits against the workers with the laws, and against the CV."""
-    figure, (by_n, by_cv) = drivers.subplots(4.2, 1, 2)
+    figure, (by_n, by_cv) = charts.subplots(4.2, 1, 2)
     scale, known = sharpness_fitted(results), bands(results)
     for number, cv in enumerate(sorted(LAWS)):
         own = [band for band in known if band.cv == cv]
@@ -528,7 +528,7 @@ def draw_limits(results, path, source):
             label=f"{workers} workers",
             marker="o",
             markersize=3,
-            color=drivers.FAMILIES[number],
+            color=charts.COLOURS[number],
             capsize=2,
         )
     by_cv.set(xlabel="measured CV of a gradient's time", yscale="log", ylim=by_n.get_ylim())
@@ -538,7 +538,7 @@ def draw_limits(results, path, source):
     figure.legend(handles, names, ncols=4, **place)
     for axes in (by_n, by_cv):
         plain_ticks(axes)
-    drivers.save(figure, path, source)
+    charts.save(figure, path, source)
 
 
 def drawn_colour(number):
@@ -553,7 +553,7 @@ def closed_mean_square(n):
 
 def draw_pair(results, path, source):
     """Draws how late pushes were in the runs at one rate, and their losses."""
-    figure, (late, loss) = drivers.subplots(3.3, 1, 2)
+    figure, (late, loss) = charts.subplots(3.3, 1, 2)
     pair = {name: runs for name, runs in results.items() if name.startswith(SAME)}
     for number, (name, runs) in enumerate(pair.items()):
         n, cv, _ = parts(name)
@@ -574,14 +574,14 @@ def draw_pair(results, path, source):
     figure.legend(*late.get_legend_handles_labels(), **place)
     loss.set(xlabel="updates", ylabel=f"loss, mean of {EVERY} mini-batches", yscale="log")
     plain_ticks(loss)
-    drivers.save(figure, path, source)
+    charts.save(figure, path, source)
 
 
 def draw_pauses(results, path, source):
     """Draws the limits of workers that pause, and their losses after equal seconds."""
-    figure, (rate, loss) = drivers.subplots(3.0, 1, 2)
+    figure, (rate, loss) = charts.subplots(3.0, 1, 2)
     plain = results.get(name_of(EIGHT, PAUSED), [])
-    fastest = middle(plain, "updates_per_second") if plain else None
+    fastest = median_of(plain, "updates_per_second") if plain else None
     for number, place in enumerate((None, PULL, PUSH)):
         colour, label = ("k", "C0", "C1")[number], place or "no pause"
         for share in PAUSES if place else (0,):
@@ -590,7 +590,9 @@ def draw_pauses(results, path, source):
             whole, none = bracket(runs)
             if None not in (whole, none, fastest):
                 rate.vlines(x, rate_of(whole), rate_of(none), colour, linewidth=6, label=label)
-                lost = f"{middle(runs, 'updates_per_second') / fastest - 1:+.0%}" if place else ""
+                lost = (
+                    f"{median_of(runs, 'updates_per_second') / fastest - 1:+.0%}" if place else ""
+                )
                 side = ("center", "right", "left")[number]
                 top = rate_of(none)
                 rate.text(x, top, lost, color=colour, ha=side, va="bottom", fontsize=7)
@@ -607,7 +609,7 @@ def draw_pauses(results, path, source):
         plain_ticks(axes)
     if rate.collections:
         rate.legend(frameon=False, fontsize=7)
-    drivers.save(figure, path, source)
+    charts.save(figure, path, source)
 
 
 def plain_ticks(axes):
@@ -622,7 +624,7 @@ def plain_ticks(axes):
 
 
 def main():
-    parser = drivers.Parser(__doc__)
+    parser = arguments.Parser(__doc__)
     parser.number("--updates", 600, "updates of a run")
     parser.number("--seconds", 3, "seconds of a run where losses after equal seconds are compared")
     parser.full("all searches, three seeds a rate; without it six runs of four workers")
@@ -635,7 +637,7 @@ def main():
     groups = [[case for case in group if case in asked] for group in [quick, *groups]]
 
     def measure_all(console, directory):
-        digests = drivers.digests_of([EXAMPLE])
+        digests = sessions.digests_of([EXAMPLE])
         seeds, kept = flags.repeats if flags.full else 1, directory / "measured.json"
 
         def run(case, step, seed, results):
@@ -643,13 +645,14 @@ def main():
 
         tries = 1 if flags.anyway else 3
         results = by_rounds(groups, seeds, run, kept, tries, digests[EXAMPLE])
-        drivers.write_digests(digests, directory)
+        sessions.write_digests(digests, directory)
         most = f"at most {seeds} {'seeds' if seeds > 1 else 'seed'} a rate"
         words = f"{flags.updates} updates of mini-batches of 32, {most}; a gradient takes 5 ms "
-        words += f"longer a worker, at least 20 ms; {drivers.setting()}"
-        return results, words, drivers.other_processes_share(kept)
+        words += f"longer a worker, at least 20 ms; {text_tables.setting()}"
+        return results, words, sessions.other_processes_share(kept)
 
-    drivers.report(__file__, flags, 160, measure_all, table_of, draw)
+    report = sessions.Report(script=__file__, flags=flags, width=160, table_of=table_of, draw=draw)
+    report.make(measure_all)
 
 
 if __name__ == "__main__":

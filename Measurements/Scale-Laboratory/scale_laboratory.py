@@ -22,7 +22,16 @@ from typing import NamedTuple
 
 import numpy as np
 from lab import examples
-from lab.measure import delays, drivers, learn, step_cost
+from lab.measure import (
+    arguments,
+    charts,
+    delays,
+    example_runs,
+    learn,
+    sessions,
+    step_cost,
+    text_tables,
+)
 from rich.console import Group
 from tfrun.simulate import cost, laws, plan, schemes
 
@@ -34,6 +43,7 @@ T, RATIO, LEAD = 10, 100, 4  # local steps; of the bytes; updates ahead at most
 SHAPE = 0.1  # of the lognormal times, unless you give --variation
 EVEN = 0.02  # of equal GPUs: with a tenth eight were slower than those that were published
 PS = "ps, asynchronous"
+WIDTH = 160  # of table.txt
 ALONE, WIDE = "Non-Distributed-Setup", (784, 512, 512, 10)  # its process, and its layers
 
 
@@ -296,8 +306,8 @@ def run_with_two(name, runs):
         for seed in range(1, len(runs) + 1)
     ]
     steps = np.array(drawn).max(axis=1) if synchronous else np.array(drawn)
-    own = 2 / drivers.middle(runs, "batches_per_second") - steps.mean()
-    late = 1 if synchronous else drivers.middle(runs, "staleness_by_rates")
+    own = 2 / text_tables.median_of(runs, "batches_per_second") - steps.mean()
+    late = 1 if synchronous else text_tables.median_of(runs, "staleness_by_rates")
     pull = max(0.0, (1 - late) * (steps.mean() + own))
     servers = int(name != "Ring-AllReduce")
     return plan.Run(2, servers, synchronous, np.ravel(drawn), pull, own - pull, BYTES, 1)
@@ -311,9 +321,9 @@ def planned():
         for n in (8, 16):
             runs = results[f"{n} workers, exponential: {name}"]
             plans = plan.predict(run, n)
-            late = None if run.together else drivers.middle(runs, "staleness_mean")
+            late = None if run.together else text_tables.median_of(runs, "staleness_mean")
             planned_runs[f"{name}, {n} workers"] = {
-                "measured": drivers.middle(runs, "batches_per_second"),
+                "measured": text_tables.median_of(runs, "batches_per_second"),
                 "planned": plans["rate"],
                 "staleness": [late, plans["staleness"][1]],
             }
@@ -388,8 +398,8 @@ def between(low, high):
 def table_of(results):
     """Returns the tables."""
     troubles = (STRAGGLER, SLOW_LINK, LOST)
-    speed = drivers.plain_table("workers", "scheme", "speed-up", *troubles, "what is known")
-    first = drivers.plain_table("workers", "a ring's first change, and how much faster", "", "")
+    speed = text_tables.plain_table("workers", "scheme", "speed-up", *troubles, "what is known")
+    first = text_tables.plain_table("workers", "a ring's first change, and how much faster", "", "")
     for case, result in results["cases"].items():
         curves = result["curves"]
         for name, curve in curves.items():
@@ -406,18 +416,19 @@ def table_of(results):
         first.add_row(case, *best, *[""] * (3 - len(best)))
     tables = [speed, first]
     if results.get("learning"):
-        loss = drivers.plain_table(f"loss after {SECONDS} s", *results["learning"])
+        loss = text_tables.plain_table(f"loss after {SECONDS} s", *results["learning"])
         for name in next(iter(results["learning"].values())):
             losses = [of[name]["last"] for of in results["learning"].values()]
-            loss.add_row(name, *(drivers.spread(values, "{:.3f}") for values in losses))
+            loss.add_row(name, *(text_tables.spread(values, "{:.3f}") for values in losses))
         own = [
-            drivers.spread(of["gossip"]["own w"], "{:.3f}") for of in results["learning"].values()
+            text_tables.spread(of["gossip"]["own w"], "{:.3f}")
+            for of in results["learning"].values()
         ]
         loss.add_row("gossip, one worker's own w", *own)
         tables.append(loss)
     if results.get("planned"):
         columns = "measured", "planned", "error", "staleness", "planned"
-        plans = drivers.plain_table("Scaling, from its runs with 2", *columns)
+        plans = text_tables.plain_table("Scaling, from its runs with 2", *columns)
         for name, of in results["planned"].items():
             late = [f"{value:.2f}" for value in of["staleness"]] if of["staleness"][0] else ["", ""]
             error = of["planned"][1] / of["measured"] - 1
@@ -425,7 +436,7 @@ def table_of(results):
             plans.add_row(name, *rate, *late)
         tables.append(plans)
     if results.get("trusted"):
-        trust = drivers.plain_table("published points", "how they fit")
+        trust = text_tables.plain_table("published points", "how they fit")
         for row in results["trusted"].items():
             trust.add_row(*row)
         tables.append(trust)
@@ -463,7 +474,7 @@ def draw(results, path, source):
     """Draws the speed-ups, a strip for each scheme, and beside it loss-over-seconds.png."""
     chosen = results["cases"]
     names = list(max((result["curves"] for result in chosen.values()), key=len))
-    figure, axes = drivers.subplots(7.2, 1, len(chosen), sharey=True, squeeze=False)
+    figure, axes = charts.subplots(7.2, 1, len(chosen), sharey=True, squeeze=False)
     figure.set_figwidth(6.3)  # narrow, so that its words are large on a telephone
     for (case, result), panel in zip(chosen.items(), axes[0]):
         for base, name in enumerate(reversed(names)):
@@ -484,9 +495,9 @@ def draw(results, path, source):
     words = "Strips: speed-up, 0 to 100% of the number of workers; dark to light: the range;\n"
     words += "cross: measured or published. Numbers: the range with all workers."
     figure.supxlabel(words, fontsize=8)
-    drivers.save(figure, path, source)
+    charts.save(figure, path, source)
     if results.get("learning"):
-        figure, axes = drivers.subplots(3.4, 1, len(results["learning"]), sharey=True)
+        figure, axes = charts.subplots(3.4, 1, len(results["learning"]), sharey=True)
         for (size, result), panel in zip(results["learning"].items(), axes):
             for number, (name, of) in enumerate(result.items()):
                 seconds = np.linspace(0, SECONDS, len(of["median"]))
@@ -499,12 +510,12 @@ def draw(results, path, source):
         axes[0].set_ylabel("training loss, median of 5")
         style = {"loc": "outside lower center", "frameon": False, "fontsize": 7.5}
         figure.legend(*axes[0].get_legend_handles_labels(), ncols=3, **style)
-        drivers.save(figure, path.with_name("loss-over-seconds.png"), source)
+        charts.save(figure, path.with_name("loss-over-seconds.png"), source)
 
 
 def parsed():
     """Returns the flags."""
-    parser = drivers.Parser(__doc__)
+    parser = arguments.Parser(__doc__)
     own = (
         ("--workers", int, "of your case; with any of these flags only it is simulated"),
         ("--parameters", float, "of the model, 4 bytes each (25.6e6)"),
@@ -515,7 +526,7 @@ def parsed():
         ("--inside", int, "workers in a machine, whose links are 8 times as fast (1)"),
     )
     for flag, kind, words in own:
-        parser.add_argument(flag, type=drivers.positive(kind), help=words)
+        parser.add_argument(flag, type=arguments.positive(kind), help=words)
     parser.add_argument("--tune", action="store_true", help="find the learning rates again")
     parser.redraw(__file__)
     flags = parser.parse_args()
@@ -534,9 +545,12 @@ def parsed():
 def main():
     flags = parsed()
     if flags.redraw:
-        drivers.report(__file__, flags, 160, None, table_of, draw)
+        report = sessions.Report(
+            script=__file__, flags=flags, width=WIDTH, table_of=table_of, draw=draw
+        )
+        report.draw_again()
         return
-    directory = drivers.output_directory("scale-laboratory")
+    directory = example_runs.output_directory("scale-laboratory")
     if flags.tune:
         RATES.write_text(json.dumps({n: tuned(n) for n in SIZES}, indent=1) + "\n")
     if flags.case:
@@ -545,7 +559,7 @@ def main():
         results = {"cases": {name: simulate(case) for name, case in cases().items()}}
         results["learning"] = learn_all(json.loads(RATES.read_text()))
         results["planned"], results["trusted"] = planned(), trusted()
-    console = drivers.table_console(160)
+    console = text_tables.table_console(WIDTH)
     console.print(table_of(results))
     console.print(f"simulated, not measured; loss: median (range) of {SEEDS} seeds")
     text = json.dumps(results, indent=1, default=float)
@@ -553,7 +567,7 @@ def main():
     source = directory / "results.json"
     source.write_text(text + "\n")
     draw(results, directory / "scale-laboratory.png", source)
-    drivers.write_table(console, directory, "scale-laboratory.png")
+    text_tables.write_table(console, directory, "scale-laboratory.png")
 
 
 if __name__ == "__main__":

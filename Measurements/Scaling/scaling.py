@@ -14,8 +14,8 @@ import statistics
 
 import numpy as np
 from lab import examples
-from lab.measure import delays, drivers, forked
-from lab.measure.drivers import middle
+from lab.measure import arguments, charts, delays, forked, sessions, text_tables
+from lab.measure.text_tables import median_of
 from tfrun.runs import summary
 from tfrun.runs.data import RunData
 from tfrun.simulate import laws, schemes
@@ -190,13 +190,13 @@ def parts(case):
 def own_seconds(results):
     """Returns the seconds of a worker for a mini-batch beside the delay: of one that is alone."""
     alone = results.get("1 worker, constant: HogWild")
-    return 1 / middle(alone, "batches_per_second") - MEAN if alone else 0
+    return 1 / median_of(alone, "batches_per_second") - MEAN if alone else 0
 
 
 def losses(runs):
     """Returns the median and the range of the test losses, and how many runs diverged."""
     lost = sum(run["test_loss"] is None for run in runs)
-    words = drivers.spread([run["test_loss"] for run in runs], "{:.3f}")
+    words = text_tables.spread([run["test_loss"] for run in runs], "{:.3f}")
     return f"{words} {lost} diverged".strip() if lost else words
 
 
@@ -204,7 +204,7 @@ def table_of(results):
     """Returns the table, a section for each cluster."""
     columns = "mini-batches/s", "to the law", "staleness / by rates"
     columns += "waiting", "twice", "test loss", "seconds", "cores"
-    table = drivers.plain_table("workers, delay", "example", *columns)
+    table = text_tables.plain_table("workers, delay", "example", *columns)
     before, own = "", own_seconds(results)
     whole = max(run["batches"] for runs in results.values() for run in runs)
     clusters = list(dict.fromkeys(parts(case)[0] for case in results))
@@ -212,22 +212,25 @@ def table_of(results):
         runs, (cluster, name, n, delay) = results[case], parts(case)
         if before != cluster:
             table.add_section()
-        rate, by_rates = middle(runs, "batches_per_second"), middle(runs, "staleness_by_rates")
+        rate, by_rates = (
+            median_of(runs, "batches_per_second"),
+            median_of(runs, "staleness_by_rates"),
+        )
         expected, synchronous = law(name, n, delay, own), needed(name, n) > 1
         table.add_row(
             cluster if before != cluster else "",
             name,
-            drivers.spread([run["batches_per_second"] for run in runs], "{:.1f}"),
+            text_tables.spread([run["batches_per_second"] for run in runs], "{:.1f}"),
             f"{rate / expected:.2f}" if expected else "",
             ""
             if synchronous or not by_rates
-            else f"{middle(runs, 'staleness_mean'):.2f} / {by_rates:.2f}",
+            else f"{median_of(runs, 'staleness_mean'):.2f} / {by_rates:.2f}",
             # The ring's graph notes when it has pulled only after the delay.
-            "" if name == "Ring-AllReduce" else f"{middle(runs, 'waiting'):.0%}",
-            f"{middle(runs, 'twice'):.0%}" if synchronous else "",
+            "" if name == "Ring-AllReduce" else f"{median_of(runs, 'waiting'):.0%}",
+            f"{median_of(runs, 'twice'):.0%}" if synchronous else "",
             losses(runs) if runs[0]["batches"] == whole else "",
-            f"{middle(runs, 'seconds'):.0f}",
-            f"{middle(runs, 'cores'):.2f}",
+            f"{median_of(runs, 'seconds'):.0f}",
+            f"{median_of(runs, 'cores'):.2f}",
         )
         before = cluster
     return table
@@ -235,7 +238,7 @@ def table_of(results):
 
 def draw(results, path, source):
     """Draws the rates beside their laws, and the test loss of 8 workers against the time."""
-    figure, (rates, loss) = drivers.subplots(4.2, 1, 2)
+    figure, (rates, loss) = charts.subplots(4.2, 1, 2)
     own = own_seconds(results)
     colours = {name: f"C{number}" for number, name in enumerate((*SEVEN, *LATE[2:4]))}
     for name in GROWING:
@@ -295,28 +298,27 @@ def draw(results, path, source):
     )
     for axes in (rates, loss):
         axes.grid(alpha=0.25)
-    drivers.save(figure, path, source)
+    charts.save(figure, path, source)
 
 
 def main():
-    parser = drivers.Parser(__doc__)
+    parser = arguments.Parser(__doc__)
     parser.number("--batches", 1000, "mini-batches of a run whose loss is compared")
     parser.full("all cases; without it six, once each")
     parser.redraw(__file__)
     flags, cases = parser.only(all_cases(), QUICK)
 
-    def measure_all(console, directory):
-        scripts = [script_of(name) for _, name, *_ in cases]
-        folders = [path.parent.relative_to(examples.ROOT).as_posix() for path in scripts]
-
-        def run(case, repeat):
-            return measure(case, repeat, flags.batches)
-
-        words = f"{flags.batches} mini-batches of 32 where a loss stands; a gradient takes "
-        words += f"{1000 * MEAN:.0f} ms longer on average"
-        return drivers.measure_session(console, directory, flags, cases, run, words, folders)
-
-    drivers.report(__file__, flags, 160, measure_all, table_of, draw)
+    scripts = [script_of(name) for _, name, *_ in cases]
+    session = sessions.Session(
+        flags=flags,
+        cases=cases,
+        examples=[path.parent.relative_to(examples.ROOT).as_posix() for path in scripts],
+        measure=lambda case, repeat: measure(case, repeat, flags.batches),
+        words=f"{flags.batches} mini-batches of 32 where a loss stands; a gradient takes "
+        f"{1000 * MEAN:.0f} ms longer on average",
+    )
+    report = sessions.Report(script=__file__, flags=flags, width=160, table_of=table_of, draw=draw)
+    report.make(session.measure_all)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import sys
 
 import hosts
 from lab import examples
-from lab.measure import drivers, forked
+from lab.measure import arguments, charts, example_runs, forked, sessions, text_tables
 
 LAYERS = 'keras.layers.Dense(128, "relu"),\n            keras.layers.Dense(64, "relu"),'
 WIDE = [(LAYERS, '*[keras.layers.Dense(1024, "relu") for _ in range(3)],')]
@@ -141,7 +141,7 @@ def measure(all_hosts, case, repeat):
 
 def facts(trained, samples, directory, batches, rate):
     """Returns the numbers of a run that has ended; batches: mini-batches of an update of w."""
-    pushes, tests = drivers.pushes(directory), drivers.tests(directory)
+    pushes, tests = example_runs.pushes(directory), example_runs.tests(directory)
     began, ended, updates = forked.window(pushes)
     numbers = range(len(samples[0][1]))
     bits = [
@@ -173,7 +173,7 @@ def full(runs, ps):
 
 def table_of(results):
     """Returns the table, a section for each model and link."""
-    table = drivers.plain_table(
+    table = text_tables.plain_table(
         "model, link", "program", "mini-batches/s", "ps' link", "workers'", "test loss"
     )
     before = ""
@@ -186,9 +186,9 @@ def table_of(results):
         table.add_row(
             where if before != where else "",
             name,
-            drivers.spread(rates, "{:.0f}" if statistics.median(rates) >= 50 else "{:.2f}"),
+            text_tables.spread(rates, "{:.0f}" if statistics.median(rates) >= 50 else "{:.2f}"),
             *full(runs, PROGRAMS[name][1]),
-            (drivers.spread(losses, "{:.2f}") or "diverged") if name in ALONE else "",
+            (text_tables.spread(losses, "{:.2f}") or "diverged") if name in ALONE else "",
         )
         before = where
     return table
@@ -208,9 +208,9 @@ def draw(results, path, source):
         colours = dict.fromkeys(rates, "C0")
         title = f"Model of {EIGHT_LAYERS}, 100 Mbit/s"
         label = "mini-batches per second"
-        drivers.bars(title, label, rates, colours, "{:.2f}".format, path, source)
+        charts.bars(title, label, rates, colours, "{:.2f}".format, path, source)
         return
-    figure, axes = drivers.subplots(3.6, 1, len(models), squeeze=False, sharex=True)
+    figure, axes = charts.subplots(3.6, 1, len(models), squeeze=False, sharex=True)
     links = {case: int(parts(case)[0].split()[2]) for case in results}
     for model, panel in zip(models, axes[0]):
         known = {link for case, link in links.items() if case.startswith(model)}
@@ -237,14 +237,15 @@ def draw(results, path, source):
     axes[0][0].set_ylabel("mini-batches per second")
     handles = axes[0][0].get_legend_handles_labels()
     figure.legend(*handles, loc="outside lower center", ncols=3, frameon=False)
-    drivers.save(figure, path, source)
+    charts.save(figure, path, source)
 
 
 def main():
-    parser = drivers.Parser(__doc__)
+    parser = arguments.Parser(__doc__)
     parser.full("all cases; without it few, once each")
     parser.redraw(__file__)
     flags, cases = parser.only(all_cases(), QUICK)
+    all_hosts = []
     if not flags.redraw:
         try:
             hosts.enter()
@@ -253,15 +254,15 @@ def main():
             print(f"slow_network: this machine cannot make slow links: {error}", file=sys.stderr)
             sys.exit(2)
 
-    def measure_all(console, directory):
-        def run(case, repeat):
-            return measure(all_hosts, case, repeat)
-
-        words = "2 workers and batches of 32, unless a row says otherwise"
-        measured = [PROGRAMS[name][0] for _, name, *_ in cases]
-        return drivers.measure_session(console, directory, flags, cases, run, words, measured)
-
-    drivers.report(__file__, flags, 120, measure_all, table_of, draw)
+    session = sessions.Session(
+        flags=flags,
+        cases=cases,
+        examples=[PROGRAMS[name][0] for _, name, *_ in cases],
+        measure=lambda case, repeat: measure(all_hosts, case, repeat),
+        words="2 workers and batches of 32, unless a row says otherwise",
+    )
+    report = sessions.Report(script=__file__, flags=flags, width=120, table_of=table_of, draw=draw)
+    report.make(session.measure_all)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,8 @@ import math
 import statistics
 
 from lab import examples
-from lab.measure import delays, drivers, forked
-from lab.measure.drivers import middle
+from lab.measure import arguments, charts, delays, forked, sessions, text_tables
+from lab.measure.text_tables import median_of
 from tfrun.runs.data import RunData
 
 N = 8  # workers
@@ -33,7 +33,7 @@ BOUND, LATER, COMPENSATED = (
 )
 # name: what a case is called, with its example behind a colon. value: of the flag that it varies.
 # delay: how long a gradient takes. warm: whether the first quarter of the pushes has no momentum.
-Case = collections.namedtuple("Case", "name script value delay warm")
+Case = collections.namedtuple("Case", "name example value delay warm")
 QUICK = ["at most 1 ahead", "at most 5 ahead", "no bound", "N = 1", "N = 8"]
 
 
@@ -53,11 +53,11 @@ def all_cases():
     return named
 
 
-def arguments(case, flags, momentum=BETA):
+def flags_of_case(case, flags, momentum=BETA):
     """Returns the flags of a case's script: N comes with the outer rate at which each push moves w
     as far, whatever N is."""
-    if case.script != LATER:
-        name = {BOUND: "--max-lead", COMPENSATED: "--compensation"}.get(case.script)
+    if case.example != LATER:
+        name = {BOUND: "--max-lead", COMPENSATED: "--compensation"}.get(case.example)
         return ["--learning-rate", flags.rate, *([name, case.value] if name else [])]
     beta = NONE if "no momentum" in case.name else momentum
     outer = case.value * flags.move
@@ -67,16 +67,16 @@ def arguments(case, flags, momentum=BETA):
 
 def measure(case, repeat, flags):
     """Returns what one run has found."""
-    script, updates = examples.main_script(case.script), flags.updates
-    if case.script == LATER:
+    script, updates = examples.main_script(case.example), flags.updates
+    if case.example == LATER:
         updates = flags.pushes
     warm = updates // 4 if case.warm else 0
     common = ["--seed", repeat, "--checkpoint-steps", flags.every, *delays.ONE_A_CALL]
-    seconds = ALONE if case.script == LATER else MEAN
+    seconds = ALONE if case.example == LATER else MEAN
     changes = delays.changes(case.delay, seconds, N, repeat + 1)
     with examples.changed_copy(script, changes) as (copy, directory):
         for steps, momentum in [(warm, NONE), (updates, BETA)] if warm else [(updates, BETA)]:
-            words = ["--steps", steps, *common, *arguments(case, flags, momentum)]
+            words = ["--steps", steps, *common, *flags_of_case(case, flags, momentum)]
             jobs = {"ps": 1, "worker": N}
             trained, samples = forked.train(copy, jobs, words, directory)
         return facts(trained, samples, RunData.read(directory), warm)
@@ -131,7 +131,7 @@ def apart(pushes):
 def some(runs, key, form):
     """Returns the median and the range in words, and how many runs have none."""
     lost = sum(run[key] is None for run in runs)
-    words = drivers.spread([run[key] for run in runs], form)
+    words = text_tables.spread([run[key] for run in runs], form)
     return f"{words} {lost} of {len(runs)} never".strip() if lost else words
 
 
@@ -139,7 +139,7 @@ def table_of(results):
     """Returns the table: sections for the bounds, for a slow worker, and for the momentum."""
     before = None
     columns = "updates/s", "idle", "apart", "staleness, mean", "most", "test loss", "accuracy, %"
-    table = drivers.plain_table("case", *columns, f"updates to {GOAL}", "seconds", "cores")
+    table = text_tables.plain_table("case", *columns, f"updates to {GOAL}", "seconds", "cores")
     table.columns[0].no_wrap = True
     for number, (case, runs) in enumerate(results.items()):
         case = case.partition(":")[0]
@@ -150,19 +150,21 @@ def table_of(results):
         losses = some(runs, "test_loss", "{:.3f}").replace("never", "diverged")
         table.add_row(
             case,
-            drivers.spread([run["updates_per_second"] for run in runs], "{:.0f}"),
-            f"{middle(runs, 'idle'):.0%}",
+            text_tables.spread([run["updates_per_second"] for run in runs], "{:.0f}"),
+            f"{median_of(runs, 'idle'):.0%}",
             f"{max(run['apart'] for run in runs)}",
-            f"{middle(runs, 'staleness_mean'):.1f}",
+            f"{median_of(runs, 'staleness_mean'):.1f}",
             f"{max(run['staleness_max'] for run in runs):.0f}",
             losses,
-            drivers.spread(
+            text_tables.spread(
                 [run["test_accuracy"] and 100 * run["test_accuracy"] for run in runs], "{:.1f}"
             ),
             # A warm start comes there before.
             "" if WARM in case else some(runs, "updates_to", "{:.0f}"),
-            "" if WARM in case else drivers.spread([run["seconds_to"] for run in runs], "{:.1f}"),
-            f"{middle(runs, 'cores'):.2f}",
+            ""
+            if WARM in case
+            else text_tables.spread([run["seconds_to"] for run in runs], "{:.1f}"),
+            f"{median_of(runs, 'cores'):.2f}",
         )
     return table
 
@@ -197,7 +199,7 @@ def dots(axes, cases, key, colour, style="o-", label=None):
 def draw(results, path, source):
     """Draws updates to the goal and idle share against the bound; the loss against N."""
     results = {case.partition(":")[0]: runs for case, runs in results.items()}
-    figure, (goal, share, momentum) = drivers.subplots(3.4, 1, 3)
+    figure, (goal, share, momentum) = charts.subplots(3.4, 1, 3)
     leads = {lead: results.get(f"at most {lead} ahead") for lead in LEADS}
     leads[2 * LEADS[-1]] = results.get("no bound")
     leads = {lead: runs for lead, runs in leads.items() if runs}
@@ -219,7 +221,7 @@ def draw(results, path, source):
         label, style = words[2:] or "from scratch", ("o-", "s--")[number]
         dots(momentum, runs, "test_loss", f"C{number}", style, label)
     if none := results.get("no momentum"):
-        height = middle(none, "test_loss")
+        height = median_of(none, "test_loss")
         momentum.axhline(height, label="no momentum", color="k", linestyle=":", linewidth=1)
     momentum.axhline(math.log(10), color="grey", linewidth=0.8, label="guessing")
     momentum.plot([], [], ".", color="grey", markersize=4, label="a run (larger: median)")
@@ -234,11 +236,11 @@ def draw(results, path, source):
         axes.grid(alpha=0.25)
     handles = momentum.get_legend_handles_labels()
     figure.legend(*handles, loc="outside lower right", ncols=5, frameon=False, fontsize=8)
-    drivers.save(figure, path, source)
+    charts.save(figure, path, source)
 
 
 def main():
-    parser = drivers.Parser(__doc__)
+    parser = arguments.Parser(__doc__)
     parser.number("--updates", 1000, "updates of a run with a bound")
     parser.number("--pushes", 400, "updates of a run with momentum")
     parser.number("--rate", 0.1, "lr of the runs with a bound", float)
@@ -249,21 +251,17 @@ def main():
     quick = [case.name for case in all_cases() if case.name.partition(":")[0] in QUICK]
     flags, cases = parser.only(all_cases(), quick)
 
-    def measure_all(console, directory):
-        def run(case, repeat):
-            return measure(case, repeat, flags)
-
-        words = [
-            f"{N} workers; a gradient takes {1000 * MEAN:.0f} ms longer on average",
-            f"of the slow worker {5000 * MEAN:.0f} ms; lr {flags.rate}. In the last part {T} local "
-            f"steps of {1000 * ALONE:.0f} ms each; lr 0.1; each push moves w by {flags.move} d",
-        ]
-        scripts = [case.script for case in cases]
-        return drivers.measure_session(
-            console, directory, flags, cases, run, ", ".join(words), scripts
-        )
-
-    drivers.report(__file__, flags, 176, measure_all, table_of, draw)
+    session = sessions.Session(
+        flags=flags,
+        cases=cases,
+        examples=[case.example for case in cases],
+        measure=lambda case, repeat: measure(case, repeat, flags),
+        words=f"{N} workers; a gradient takes {1000 * MEAN:.0f} ms longer on average, of the slow "
+        f"worker {5000 * MEAN:.0f} ms; lr {flags.rate}. In the last part {T} local steps of "
+        f"{1000 * ALONE:.0f} ms each; lr 0.1; each push moves w by {flags.move} d",
+    )
+    report = sessions.Report(script=__file__, flags=flags, width=176, table_of=table_of, draw=draw)
+    report.make(session.measure_all)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ def changes(delay: str | float, mean: float, n: int, seed: int) -> list[tuple[st
     late = f"delays.late(outputs, {delay!r}, {mean}, {n}, {seed})"
     return [
         (CALL, CALL.replace("outputs", late)),
-        (BEFORE, "from lab import delays\n\n\n" + BEFORE),
+        (BEFORE, "from lab.measure import delays\n\n\n" + BEFORE),
     ]
 
 

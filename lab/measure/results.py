@@ -37,8 +37,8 @@ from tfrun.runs.data import RunData
 
 from lab import examples
 from lab.examples import ROOT, ToolError, shown
-from lab.measure import drivers, idle, provenance
-from lab.measure.drivers import run
+from lab.measure import arguments, idle, provenance
+from lab.measure.example_runs import run
 
 EXTRA_FLAGS = {  # for what their pictures show of a moment
     "Model-Parallelism": ["--timeline-steps", "1000"],
@@ -153,7 +153,7 @@ def draw_again(launcher: pathlib.Path, anyway: bool) -> None:
 
 
 def main() -> None:
-    parser = drivers.Parser(__doc__)
+    parser = arguments.Parser(__doc__)
     parser.add_argument("launchers", nargs="*", help="examples, or a run.sh of one (all)")
     parser.add_argument("--repeats", type=int, default=5, help="runs of each, by seed (5)")
     parser.add_argument("--unchanged", action="store_true", help="measure nothing: see above")

@@ -526,8 +526,8 @@ def test_commands_exist():
                 )
                 words = shlex.split(match[2], comments=True)
                 texts = [script.read_text(), '"--help"']
-                if re.search(r"from lab.measure import .*\bdrivers\b", texts[0]):
-                    texts.append((support.ROOT / "lab" / "measure" / "drivers.py").read_text())
+                if "arguments.Parser(" in texts[0]:
+                    texts.append((support.ROOT / "lab" / "measure" / "arguments.py").read_text())
                 if path.parent.name in ("Spark-Cluster", "Ray"):  # run.sh starts any script
                     own = [*launcher.parent.glob("*.py"), launcher.parents[1] / "launching.py"]
                     texts += [each.read_text() for each in own]

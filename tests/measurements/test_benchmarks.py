@@ -35,7 +35,7 @@ def test_what_benchmarks_ask_for(torch, tmp_path):
     """Catches: another default, a program that is left out, and rates of another model."""
     module = load("Benchmarks")
     with mock.patch("importlib.util.find_spec", lambda name: torch):
-        flags, cases, rounds, one, (kept,), results = turned(module, "Benchmarks")
+        flags, cases, rounds, one, named, results = turned(module, "Benchmarks")
     del results["HogWild (10)"]["digits"][3:]
     due = committed("Benchmarks")
     if not torch:
@@ -52,7 +52,7 @@ def test_what_benchmarks_ask_for(torch, tmp_path):
     case = next(case for case in cases if case[0] == f"{name}; wide")
     threads = {"TF_NUM_INTRAOP_THREADS": "1", "OMP_NUM_THREADS": "1"}
     assert one(case, 1) == (name, "wide", threads)
-    assert kept == pathlib.Path("a folder/measured.json")
+    assert named == {"kept": pathlib.Path("a folder/measured.json")}
     with mock.patch("importlib.util.find_spec", lambda name: torch):
         _, cases, rounds, *_ = turned(module, "Benchmarks", "--quick", "--only", "HogWild")
     assert rounds == 1 and [case[1:] for case in cases] == [
@@ -178,19 +178,19 @@ def test_the_forms_of_the_peers(tmp_path):
     Catches: a form that is left out, rates of another one, and an order by the slowest run.
     """
     module, given = load("Benchmarks"), []
-    module.drivers.output_directory = lambda name: tmp_path
+    module.example_runs.output_directory = lambda name: tmp_path
     module.idle = types.SimpleNamespace(
         wait=lambda anyway: types.SimpleNamespace(share=lambda: 0.25),
         words=lambda share: f"{share}",
     )
-    module.drivers.setting = lambda *versions: "here"
+    module.text_tables.setting = lambda *versions: "here"
     module.peer = lambda *arguments: arguments
 
-    def measure_round_robin(console, plan, repeats, rate, kept):
+    def measure_round_robin(console, plan, repeats, rate, *, kept):
         given.extend([repeats, kept.name, [rate(case, 0) for case in plan]])
         return {key: [float(len(form)), 2.0 * len(form), 1] for key, _, form in plan}
 
-    module.drivers.measure_round_robin = measure_round_robin
+    module.sessions.measure_round_robin = measure_round_robin
     with contextlib.redirect_stdout(io.StringIO()):
         flags = types.SimpleNamespace(anyway=True)
         module.measure_forms(["DDP", "PyTorch, averaged every 10 steps"], flags)
@@ -213,7 +213,7 @@ def test_the_forms_of_the_peers(tmp_path):
     module = load("Benchmarks")
     module.measure_forms = lambda names, flags: chosen.append(names)
     module.gpu = types.SimpleNamespace(measure=lambda flags, versions: chosen.append(flags.gpu))
-    module.drivers.report = lambda *arguments: chosen.append("report")
+    module.sessions.Report = lambda **fields: chosen.append("report")
     with mock.patch("importlib.util.find_spec", lambda name: True):
         for words in (["--forms", "--only", "PyTorch"], ["--gpu"]):
             with mock.patch.object(sys, "argv", ["a script", *words]):
@@ -244,7 +244,7 @@ def test_what_benchmarks_run(tmp_path):
             run_files.metrics(directory, task, *rows)
         module.time.tick(50)
 
-    module.drivers.run = run
+    module.example_runs.run = run
     assert module.start_up(tmp_path / "start") == 7
     for name, model, rate in (("HogWild (10)", "digits", 200), ("HogWild (10)", "wide", 64)):
         (tmp_path / model).mkdir()
@@ -293,7 +293,7 @@ def test_each_run_of_benchmarks(tmp_path):
         (directory / "result.json").write_text('{"examples_per_second": 6400}')
         (directory / "rate.json").write_text("55")
 
-    module.drivers.run = run
+    module.example_runs.run = run
     steps = dict(zip(module.EXAMPLES, [2, 4, 1.5, 1.5, 2, 5, 0.8, 2, 15, 4, 4, 2], strict=True))
     ps, ring = "--ps 1 --workers 2", "--workers 2"
     for name, thousand in steps.items():
@@ -374,7 +374,7 @@ def test_what_runs_on_a_gpu(tmp_path):
             rows = [run_files.push(time, step) for step, time in enumerate(times)]
             run_files.metrics(directory, task, *rows)
 
-    module.drivers.run = run
+    module.example_runs.run = run
     measured = {place: module.rate(*module.CASES[2], place, tmp_path) for place in module.PLACES}
     assert measured == pytest.approx({place: 5 * 32 / 0.2 for place in module.PLACES})
     steps = [command[command.index("--steps") + 1] for command, _ in commands]

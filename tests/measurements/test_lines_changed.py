@@ -59,7 +59,7 @@ def test_the_programs_whose_lines_are_counted(tmp_path, monkeypatch):
         assert pathlib.Path(folder).is_dir()
         return output.get(pathlib.Path(command[-1]).stem, "accuracy 0.85 or so")
 
-    module.drivers.run = run
+    module.example_runs.run = run
     assert module.accuracy("loop", ["python"]) == 0.85
     assert commands == [["python", str(module.PROGRAMS / "loop.py")]]
     for wrong in ("accuracy 0.849", "no number", "accuracy 0.8\naccuracy 0.9"):
@@ -68,7 +68,7 @@ def test_the_programs_whose_lines_are_counted(tmp_path, monkeypatch):
             module.accuracy("loop", ["python"])
     output["loop"] = "accuracy 0.9"
     output["loop_ps"] = "accuracy 0.95"
-    module.drivers.output_directory = lambda name: tmp_path
+    module.example_runs.output_directory = lambda name: tmp_path
     module.importlib = types.SimpleNamespace(
         util=types.SimpleNamespace(find_spec=lambda name: name != "torch"),
         metadata=types.SimpleNamespace(

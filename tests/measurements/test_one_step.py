@@ -103,7 +103,7 @@ def test_what_one_step_runs(tmp_path, monkeypatch):
     Catches: a rate that is not divided, devices for workers, and a bound that anything keeps.
     """
     module, commands = load("One-Step"), []
-    module.drivers.run = lambda command, folder, **env: commands.append(
+    module.example_runs.run = lambda command, folder, **env: commands.append(
         (" ".join(map(str, command)).removeprefix(f"bash {support.ROOT}/"), env)
     )
     module.compare = lambda directory, n: (n, directory)
@@ -127,7 +127,7 @@ def test_what_one_step_runs(tmp_path, monkeypatch):
         __version__="2",
         config=types.SimpleNamespace(set_visible_devices=lambda *given: hidden.append(given)),
     )
-    module.drivers.output_directory = lambda name: tmp_path / name
+    module.example_runs.output_directory = lambda name: tmp_path / name
     (tmp_path / "One-Step").mkdir()
 
     def main(apart, moved):

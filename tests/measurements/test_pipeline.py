@@ -57,7 +57,7 @@ def test_the_runs_of_a_pipeline(tmp_path):
         runs.append((" ".join(words[:6] + words[7:]), script.read_text(), env))
         directory.mkdir()
 
-    module.drivers.run = run
+    module.example_runs.run = run
     for case in (module.Case("", "1f1b", 2, 8, False), module.Case("", "gpipe", 4, 16, True)):
         assert module.measure(case, 20, 3) == []
     common = "--steps 50 --timeline-steps 2 "
@@ -136,7 +136,7 @@ def test_the_updates_of_a_pipeline():
         for step in range(2, 2 * (5 + 6) + 1, 2):
             (directory / f"timeline-{step}.json").write_text(str(step))
 
-    module.drivers.run, module.read = run, lambda path: int(path.read_text())
+    module.example_runs.run, module.read = run, lambda path: int(path.read_text())
     case = module.Case("a", "gpipe", 2, 4, False)
     assert module.measure(case, 6, 2) == [12, 14, 16, 18, 20, 22]
     Op, updates = module.Op, []

@@ -13,7 +13,7 @@ import types
 import numpy as np
 import pytest
 from lab import examples, references
-from lab.measure import delays, drivers
+from lab.measure import delays, sessions
 from measurements import MEASUREMENTS, cells, figures, load, points
 
 DRIVER, THEORY = "Same-Staleness", "Measurements/Same-Staleness/theory.py"
@@ -143,7 +143,7 @@ def test_the_rounds(tmp_path):
         module.by_rounds([cases], 2, measure, kept, 3)
     assert [name for name, *_ in asked[:4]] == [cases[0].name] * 3 + [cases[1].name]
     assert [name for name, *_ in asked[4:8]] == [case.name for case in cases] * 2
-    assert drivers.other_processes_share(kept) == pytest.approx(0.01)
+    assert sessions.other_processes_share(kept) == pytest.approx(0.01)
     stop = 0
     results = module.by_rounds([cases], 2, measure, kept, 1)
     assert sum(map(len, results.values())) == len(asked) - 3  # two tries, and the stop

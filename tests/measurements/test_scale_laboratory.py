@@ -229,7 +229,7 @@ def test_a_case_of_ones_own(tmp_path, monkeypatch):
     simulated, drawn = [], []
     module.simulate = lambda one: simulated.append(one.n) or {"of": [one.n, np.float64(0.5)]}
     module.table_of, module.draw = (lambda results: "a table"), lambda *given: drawn.append(given)
-    module.drivers.output_directory = lambda name: tmp_path
+    module.example_runs.output_directory = lambda name: tmp_path
     monkeypatch.setattr(sys, "argv", ["a script", "--workers", "8"])
     module.main()
     assert simulated == [8]
@@ -282,7 +282,7 @@ def test_the_pictures_of_the_laboratory(tmp_path):
     """
     module, strips = load("Scale-Laboratory"), []
     saved = []
-    module.drivers.save = lambda figure, path, source: saved.append((figure, path, source))
+    module.charts.save = lambda figure, path, source: saved.append((figure, path, source))
     module.draw_strip = lambda axes, *more: strips.append((axes.get_title(), *more))
     one, two, three = [[2, 1, 2], [4, 2, 3]], [[2, 1, 1], [4, 1, 1]], [[4, 0, 1]]
     few = {"curves": {"ring": one}, "points": []}

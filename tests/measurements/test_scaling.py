@@ -302,7 +302,7 @@ def test_the_committed_rates_follow_the_laws(scaling):
     to_the_law = set(re.findall(r"\(\S+-\S+\) +(\d\.\d\d)  ", table))
     assert len(to_the_law) > 5 and all(0.88 <= float(share) <= 1.12 for share in to_the_law)
     late = [
-        (scaling.middle(runs, "staleness_mean"), scaling.middle(runs, "staleness_by_rates"))
+        (scaling.median_of(runs, "staleness_mean"), scaling.median_of(runs, "staleness_by_rates"))
         for case, runs in results.items()
         if case.endswith("exponential: HogWild") and not case.startswith("1 ")
     ]

@@ -193,7 +193,7 @@ def test_the_picture_of_a_slow_network():
     module.draw(dict(list(results.items())[:3]), None, None)
     assert len(drawn[1].axes) == 1
     given = []
-    module.drivers.bars = lambda *arguments: given.extend(arguments)
+    module.charts.bars = lambda *arguments: given.extend(arguments)
     name = "Ring-AllReduce, batches of 8192, 4 buckets"
     module.draw({f"7.5 MB, 100 Mbit/s: {name}": runs(1.25, 2)}, "a path", "a source")
     _, _, rates, colours, form, *paths = given

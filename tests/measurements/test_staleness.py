@@ -76,7 +76,7 @@ def test_each_run_of_staleness():
     module.facts = lambda ended, samples, run, quarter: quarter
     flags = types.SimpleNamespace(updates=1000, pushes=400, rate=0.3, move=0.125, every=7)
     for case in module.all_cases():
-        name, momentum = case.name.partition(":")[0], "Async-Local-SGD" in case.script
+        name, momentum = case.name.partition(":")[0], "Async-Local-SGD" in case.example
         del calls[:], calls.texts[:]
         assert module.measure(case, 2, flags) == (100 if "warm" in name else 0)
         for (jobs, row), text in zip(calls, calls.texts, strict=True):
