@@ -528,7 +528,7 @@ class Measurement:
             result = one_run.run(
                 start, end, steps, interval, self.dataset(task_name, tuning), tuning
             )
-            if result.get("others", 0) < (MOST_TUNING if tuning else idle.MOST):
+            if result.get("others", 0) < (MOST_TUNING if tuning else idle.MOST_SHARE):
                 break
         return result
 

@@ -205,7 +205,7 @@ def by_rounds(groups, seeds, measure, kept, tries, digest=None):
                 for _ in range(tries):
                     others = idle.Others()
                     result, share = measure(case, step, seed, results), others.share()
-                    if share < idle.MOST:
+                    if share < idle.MOST_SHARE:
                         break
                 results.setdefault(case.name, []).append(result)
                 shares.setdefault(case.name, []).append(share)
@@ -295,7 +295,7 @@ def steady(pushes, samples, n):
     """Returns how late the pushes were once all workers had begun; None if there are too few."""
     if len({push["task"] for push in pushes}) < n:
         return None
-    began, last = forked.started(pushes), max(push["push_time"] for push in pushes)
+    began, last = forked.common_start(pushes), max(push["push_time"] for push in pushes)
     if sum(push["push_time"] > began for push in pushes) < FEWEST * n:
         return None
     began, ended, updates = forked.window(pushes)
@@ -304,7 +304,7 @@ def steady(pushes, samples, n):
     late = [int(push["staleness"]) for push in inside]
     return {
         "updates_per_second": updates,
-        "seconds": last - forked.started(pushes),
+        "seconds": last - forked.common_start(pushes),
         "cores": forked.per_second(samples, began, ended) if samples else None,
         "cv": statistics.pstdev(taken) / statistics.fmean(taken),
         "staleness_mean": statistics.fmean(late),

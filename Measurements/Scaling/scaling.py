@@ -148,7 +148,7 @@ def facts(name, n, trained, samples, directory):
         "twice": twice(pushes),
         "waiting": waited / sum(push["push_time"] - push["pull_time"] for push in inside),
         "cores": forked.per_second(samples, began, ended),
-        "seconds": ended - forked.started(pushes),
+        "seconds": ended - forked.common_start(pushes),
     }
 
 

@@ -96,7 +96,7 @@ def facts(trained, samples, run, warm=0):
         "staleness_mean": statistics.fmean(push["staleness"] for push in pushes),
         "staleness_max": max(push["staleness"] for push in pushes),
         "updates_to": reached[0]["global_step"] if reached else None,  # None: it never came there
-        "seconds_to": reached[0]["push_time"] - forked.started(pushes) if reached else None,
+        "seconds_to": reached[0]["push_time"] - forked.common_start(pushes) if reached else None,
         "test_loss": tests[-1]["test_loss"] if whole else None,  # None: it has diverged
         "test_accuracy": tests[-1]["test_accuracy"] if whole else None,
         "cores": forked.per_second(samples, began, ended),

@@ -77,7 +77,7 @@ def measure_round_robin(
             others = idle.Others()
             result = measure(case, repeat)
             share = others.share()
-            if share < idle.MOST:
+            if share < idle.MOST_SHARE:
                 break
         results[name].append(result)
         shares.setdefault(name, []).append(share)

@@ -35,6 +35,11 @@ def median_of(runs: Iterable[dict[str, Any]], key: str) -> float | None:
     return statistics.median(values) if values else None
 
 
+def percent(share: float | None) -> float | None:
+    """Returns a share in percent; None stays."""
+    return None if share is None else 100 * share
+
+
 def table_console(width: int) -> Console:
     """Returns a console: as wide as the terminal, `width` columns where there is none."""
     return Console(width=None if sys.stdout.isatty() else width, record=True)

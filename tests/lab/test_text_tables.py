@@ -31,6 +31,7 @@ def test_the_words_of_a_table(tmp_path, monkeypatch):
     assert lines == ["", " a   b", " ─────", " 1   2", "", "x", ""]
     assert text_tables.spread([3, None, 1, 2, 8], "{:.1f}") == "2.5 (1.0-8.0)"
     assert [text_tables.spread([None], "{}"), text_tables.spread([0], "{}")] == ["", "0 (0-0)"]
+    assert [text_tables.percent(0.25), text_tables.percent(None)] == [25, None]
     runs = [{"x": x, "y": None} for x in (3, None, 0, 8, 1)]
     assert [text_tables.median_of(runs, "x"), text_tables.median_of(runs, "y")] == [2, None]
 

@@ -48,7 +48,7 @@ def test_a_step_is_compared_with_that_on_the_union():
             batch += (n * drawn + k).tolist()
         assert module.union(n, step, 1437).tolist() == batch
         w[step + 1] = step_of(w[step], x[batch], y[batch], 0.1)
-    module.saved = lambda path: w
+    module.read_checkpoints = lambda path: w
     apart, moved = module.compare("a path", n)
     due = max(np.abs(a - b).max() for step in range(1, 5) for a, b in zip(w[step], w[step + 1]))
     assert apart < 1e-12 and moved == pytest.approx(due)
@@ -58,7 +58,7 @@ def test_a_step_is_compared_with_that_on_the_union():
     assert module.compare("a path", n)[0] > 1e-4  # the step from 0 moves nothing
     del w[0]
     for missing in (2, 5):
-        module.saved = lambda path, missing=missing: {n: w[n] for n in w if n != missing}
+        module.read_checkpoints = lambda path, missing=missing: {n: w[n] for n in w if n != missing}
         with pytest.raises(AssertionError, match="a path: checkpoints"):
             module.compare("a path", n)
 
@@ -89,9 +89,9 @@ def test_the_parameters_of_a_checkpoint():
         load_checkpoint=load_checkpoint, get_checkpoint_state=lambda directory: state
     )
     module.tf = types.SimpleNamespace(train=train)
-    saved = module.saved("a")
-    assert list(saved) == [10, 11, 12, 13]
-    for found in saved.values():
+    read_checkpoints = module.read_checkpoints("a")
+    assert list(read_checkpoints) == [10, 11, 12, 13]
+    for found in read_checkpoints.values():
         assert [part.dtype for part in found] == [np.float64] * 6
         for part, due in zip(found, parts, strict=True):
             np.testing.assert_array_equal(part, due)

@@ -127,7 +127,7 @@ def test_the_rounds(tmp_path):
     module, asked = load(DRIVER), []
     shares = iter([0.5, 0.2, *[0.01] * 99])
     module.idle = types.SimpleNamespace(
-        MOST=0.1, Others=lambda: types.SimpleNamespace(share=lambda: next(shares))
+        MOST_SHARE=0.1, Others=lambda: types.SimpleNamespace(share=lambda: next(shares))
     )
     cases = [module.search_of(8, cv)._replace(steps=(0,)) for cv in (0.0, 1.0)]
     limits = {cases[0].name: -1, cases[1].name: 1}

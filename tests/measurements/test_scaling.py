@@ -163,6 +163,14 @@ def test_each_gradient_of_a_worker_draws_a_delay(scaling, monkeypatch):
     assert slept == list(itertools.islice(drawn, 4)) and len(set(slept)) == 4
 
 
+def test_a_changed_script_finds_its_delays(scaling):
+    """Catches an import in the changed text of a module that stands elsewhere."""
+    texts = dict(scaling.delays.changes("constant", 0.1, 2, 1))
+    statement, names = texts[scaling.delays.BEFORE].partition("\n")[0], {}
+    exec(statement, names)
+    assert names["delays"].late.__module__ == "lab.measure.delays"
+
+
 def test_a_worker_of_a_coordinator_waits_itself(scaling, monkeypatch):
     """Catches: Python in the graph, for which all workers would wait in the chief, two at a time;
     a wait that comes twice, or another law."""
@@ -185,7 +193,7 @@ def test_a_worker_of_a_coordinator_waits_itself(scaling, monkeypatch):
             seconds.append(time.monotonic() - began)
     assert 0.1 < min(seconds) < 0.2
     for variation in (0.25, 1.0, "exponential"):
-        draw = tf.function(functools.partial(scaling.delays.drawn_in_graph, variation, 0.03))
+        draw = tf.function(functools.partial(scaling.delays.draw_in_graph, variation, 0.03))
         drawn = np.array([draw(tf.constant(n, tf.int64)).numpy() for n in range(2000)])
         assert drawn.mean() == pytest.approx(0.03, rel=0.06)
         due = variation if variation == 0.25 else 1

@@ -199,4 +199,4 @@ def trained(calls):
             calls.more.append(more)
         return True, [(0, [0.0])]
 
-    return types.SimpleNamespace(train=train, window=None, started=None)
+    return types.SimpleNamespace(train=train, window=None, common_start=None)
