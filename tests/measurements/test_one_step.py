@@ -89,9 +89,9 @@ def test_the_parameters_of_a_checkpoint():
         load_checkpoint=load_checkpoint, get_checkpoint_state=lambda directory: state
     )
     module.tf = types.SimpleNamespace(train=train)
-    read_checkpoints = module.read_checkpoints("a")
-    assert list(read_checkpoints) == [10, 11, 12, 13]
-    for found in read_checkpoints.values():
+    saved = module.read_checkpoints("a")
+    assert list(saved) == [10, 11, 12, 13]
+    for found in saved.values():
         assert [part.dtype for part in found] == [np.float64] * 6
         for part, due in zip(found, parts, strict=True):
             np.testing.assert_array_equal(part, due)

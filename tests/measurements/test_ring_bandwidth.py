@@ -28,7 +28,7 @@ def test_what_ring_bandwidth_asks_for():
     with mock.patch.dict("os.environ"):
         flags, cases, repeats, one, _, results = turned(module, "", "--repeats", "9")
     assert list(results) == list(committed("Ring-Bandwidth"))
-    tensorflow = (None, 2, module.of_tensorflow, "spawn")
+    tensorflow = (None, 2, module.tensorflow_worker, "spawn")
     assert rings == [(script, 1), (script, 2), (script, 3), (script, 4), tensorflow]
     assert ended == [1, 2, 3, 4, 2]
     assert [one(case, 0) for case in cases[:5]] == [
@@ -126,8 +126,8 @@ def test_the_ring_of_tensorflow():
         strategy = distribute.MultiWorkerMirroredStrategy.return_value
         strategy.run = lambda total, arguments: total(*arguments)
         orders = [(8, 3), (0, 2)]
-        answers = obey(module.of_tensorflow, None, 3, 1, ["a:1"], orders=orders)
-        wrong = obey(module.of_tensorflow, None, 3, 0, ["a:1"], orders=orders[:1])
+        answers = obey(module.tensorflow_worker, None, 3, 1, ["a:1"], orders=orders)
+        wrong = obey(module.tensorflow_worker, None, 3, 0, ["a:1"], orders=orders[:1])
         how = distribute.experimental.CommunicationOptions
         ring = distribute.experimental.CommunicationImplementation.RING
     assert [answer[1:] for answer in answers] == [(pytest.approx(2 * 2 / 3 * 8), True), (0, True)]
@@ -190,8 +190,8 @@ def test_ring_bandwidth_counts_what_one_worker_sends(n, monkeypatch):
         for process in set(multiprocessing.active_children()) - set(before):
             process.terminate()
             process.join()
-        for held in getattr(processes, "held", []):
-            held.close()
+        for socket in getattr(processes, "sockets", []):
+            socket.close()
 
 
 def test_the_cost_of_the_slowest():

@@ -23,7 +23,7 @@ def test_the_runs_of_scaling():
     and delays in an update's own time.
     """
     module, calls = load("Scaling"), []
-    module.forked, module.facts = trained(calls), lambda *words: {"words": words[:3]}
+    module.forked, module.summarize_run = trained(calls), lambda *words: {"words": words[:3]}
 
     def steps(name, n, delay, batches=1000):
         result = module.measure(("", name, n, delay, 0.1), 2, batches)
@@ -59,7 +59,7 @@ def test_each_run_of_scaling():
     and several updates in a call.
     """
     module, calls = load("Scaling"), Calls()
-    module.forked, module.facts = trained(calls), lambda *words: {}
+    module.forked, module.summarize_run = trained(calls), lambda *words: {}
     module.law = lambda *case: 50.0
     for case in module.all_cases():
         cluster, _, name = case[0].partition(": ")
@@ -85,7 +85,7 @@ def test_each_run_of_scaling():
         each = (10 if alone else 1) * module.needed(name, n)
         assert row["--steps"] == max(8 if name == "SAGN" else 20, batches // each)
     module.law = lambda *case: 3.0 if "backup" not in case[0] else None
-    few = [module.batches_of(("", name, 4, "one slow", 0.1), 1000) for name in module.TOGETHER]
+    few = [module.batches_of(("", name, 4, "one slow", 0.1), 1000) for name in module.SYNCHRONOUS]
     assert few == [30, 30, 30]
     assert module.batches_of(("", module.OPTIMIZER_BACKUP, 4, "one slow", 0.1), 1000) == 428
     assert module.batches_of(("", "HogWild", 3, "one slow", 0.1), 1000) == 30
@@ -117,7 +117,7 @@ def test_scaling_counts_pushes(scaling, name, factor, trained, tmp_path, monkeyp
     summary = types.SimpleNamespace(summarize=lambda run: {"staleness_by_rates": 1.25})
     monkeypatch.setattr(scaling, "summary", summary)
     samples = [(9, 100.0), (11, 100.0), (17, 103.0)]  # seconds of processors so far
-    facts = scaling.facts(name, 3, trained, samples, tmp_path)
+    facts = scaling.summarize_run(name, 3, trained, samples, tmp_path)
     for times, lasts in (("pull_to_push", [0.1] * 3), ("computing", [0.099] * 3)):
         quantiles = facts.pop(times)
         assert [quantiles[i] for i in (0, 7, -1)] == pytest.approx(lasts)
