@@ -405,7 +405,7 @@ def law_of(n, cv):
 def table_of(results):
     """Returns the tables: the limits of the rate, the pair at one rate, and the pauses."""
     columns = "CV measured", "staleness", "SD", "at n - 1", "updates/s", "cores"
-    first = text_tables.plain_table(
+    limits_table = text_tables.plain_table(
         "workers", "CV", *columns, "runs", "diverged", "all learn", "none", "lr*lambda", "law"
     )
     previous = None
@@ -414,13 +414,13 @@ def table_of(results):
         if pause:
             continue
         if previous not in (None, n):
-            first.add_section()
+            limits_table.add_section()
         workers = str(n) if previous != n else ""
         diverged = sum(run["test_loss"] is None for run in runs)
         row = [*late_cells(runs, n), str(len(runs)), str(diverged), *limits(runs), law_of(n, cv)]
-        first.add_row(workers, f"{cv:g}", *row)
+        limits_table.add_row(workers, f"{cv:g}", *row)
         previous = n
-    tables = [first] if previous else []
+    tables = [limits_table] if previous else []
     if pair := {name: runs for name, runs in results.items() if name.startswith(SAME_RATE)}:
         tables.append(pair_table(pair, columns))
     if any(parts(name)[2] for name in results):
@@ -469,12 +469,15 @@ def pause_table(results):
             continue
         speed = median_of(runs, "updates_per_second")
         final_runs = [run for run in results.get(EQUAL_SECONDS + name, []) if run["final"]]
+        low, high, _ = limits(runs)
         table.add_row(
             pause or "no pause",
-            *late_cells(runs, n)[1:3],
+            value(runs, "staleness_mean", "{:.2f}"),
+            value(runs, "staleness_sd", "{:.2f}"),
             value(runs, "updates_per_second", "{:.0f}"),
             f"{1 - speed / fastest:.0%}" if speed and fastest else "",
-            *limits(runs)[:2],
+            low,
+            high,
             f"{final_runs[0]['rate']:.3f}" if final_runs else "",
             losses(final_runs) if final_runs else "",
         )
@@ -518,11 +521,11 @@ def bands(results):
 def draw_limits(results, path, source):
     """Draws the limits against the workers with the laws, and against the CV."""
     figure, (workers_axes, variation_axes) = charts.subplots(4.2, 1, 2)
-    scale, all_bands = sharpness_fitted(results), bands(results)
+    scale, known_bands = sharpness_fitted(results), bands(results)
     for number, cv in enumerate(sorted(VARIATIONS)):
-        chosen = [band for band in all_bands if band.cv == cv]
-        xs = [band.workers * 1.05 ** (number - 2) for band in chosen]
-        lows, highs = [band.low for band in chosen], [band.high for band in chosen]
+        bands_drawn = [band for band in known_bands if band.cv == cv]
+        xs = [band.workers * 1.05 ** (number - 2) for band in bands_drawn]
+        lows, highs = [band.low for band in bands_drawn], [band.high for band in bands_drawn]
         colour = drawn_colour(number)
         workers_axes.vlines(xs, lows, highs, color=colour, linewidth=5, label=f"CV {cv:g}")
     n = np.geomspace(2, 16, 60)
@@ -530,7 +533,7 @@ def draw_limits(results, path, source):
     laws.append((closed_mean_square(n), "--", "law, random times"))
     for limit, style, words in laws:
         workers_axes.plot(n, limit / scale, style, color="k", linewidth=1, label=words)
-    drawn_rates = [rate for band in all_bands for rate in (band.low, band.high)] or [0.1, 1]
+    drawn_rates = [rate for band in known_bands for rate in (band.low, band.high)] or [0.1, 1]
     workers_axes.set(
         xscale="log", yscale="log", ylim=(min(drawn_rates) / 1.5, 2 * max(drawn_rates))
     )
@@ -538,14 +541,14 @@ def draw_limits(results, path, source):
     workers_axes.set_xticks((2, 4, 8, 16), (2, 4, 8, 16))
     workers_axes.set_title(f"bar: from all learn to none; λ = {scale:.2f}", fontsize=9)
     for number, workers in enumerate(sorted(WORKERS)):
-        chosen = [band for band in all_bands if band.workers == workers]
-        centres = [math.sqrt(band.low * band.high) for band in chosen]
+        bands_drawn = [band for band in known_bands if band.workers == workers]
+        centres = [math.sqrt(band.low * band.high) for band in bands_drawn]
         spans = [
-            [centre - band.low for centre, band in zip(centres, chosen)],
-            [band.high - centre for centre, band in zip(centres, chosen)],
+            [centre - band.low for centre, band in zip(centres, bands_drawn)],
+            [band.high - centre for centre, band in zip(centres, bands_drawn)],
         ]
         variation_axes.errorbar(
-            [band.measured_cv for band in chosen],
+            [band.measured_cv for band in bands_drawn],
             centres,
             spans,
             label=f"{workers} workers",
@@ -614,17 +617,15 @@ def draw_pauses(results, path, source):
     for number, place in enumerate((None, PULL, PUSH)):
         colour, label = ("k", "C0", "C1")[number], place or "no pause"
         for share in PAUSES if place else (0,):
-            name, x = (
-                name_of(EIGHT, PAUSED_VARIATION, place, share),
-                100 * share + (0, -1, 1)[number],
-            )
+            name = name_of(EIGHT, PAUSED_VARIATION, place, share)
+            x = 100 * share + (0, -1, 1)[number]
             runs = results.get(name, [])
             low, high = bracket(runs)
             if None not in (low, high, fastest):
                 rate_axes.vlines(x, rate_of(low), rate_of(high), colour, linewidth=6, label=label)
-                change = (
-                    f"{median_of(runs, 'updates_per_second') / fastest - 1:+.0%}" if place else ""
-                )
+                change = ""
+                if place:
+                    change = f"{median_of(runs, 'updates_per_second') / fastest - 1:+.0%}"
                 side = ("center", "right", "left")[number]
                 top = rate_of(high)
                 rate_axes.text(x, top, change, color=colour, ha=side, va="bottom", fontsize=7)

@@ -207,9 +207,9 @@ def test_what_the_drivers_change_is_there():
             *("Same-Staleness", "Scaling", "Slow-Network", "Staleness"),
         )
     )
-    cases = [(pipeline.SCRIPT, changes) for changes in (pipeline.WIDE, pipeline.LATE)]
+    cases = [(pipeline.SCRIPT, changes) for changes in (pipeline.WIDE_LAYERS, pipeline.LATE_LAYERS)]
     cases.append(
-        (packing.SCRIPT, [(packing.LAYERS, packing.WIDE), (packing.GRADIENTS, packing.WAIT)])
+        (packing.SCRIPT, [(packing.LAYERS, packing.WIDE_LAYERS), (packing.GRADIENTS, packing.WAIT)])
     )
     cases += [
         (examples.main_script(folder), changes)
@@ -217,15 +217,15 @@ def test_what_the_drivers_change_is_there():
     ]
     cases += [
         (scaling.script_of(name), scaling.delays.changes("constant", scaling.MEAN, 2, 0))
-        for name in (*scaling.SEVEN, *scaling.LATE)
+        for name in (*scaling.COMPARED, *scaling.ASYNCHRONOUS)
     ]
     cases += [
-        (examples.main_script(folder), [*changes, *slow.WIDE])
+        (examples.main_script(folder), [*changes, *slow.WIDE_MODEL])
         for folder, _, _, changes in slow.PROGRAMS.values()
     ]
     cases += [
         (examples.main_script(name), scaling.delays.changes("constant", scaling.MEAN, 2, 0))
-        for name in sorted({case.script for case in staleness.all_cases()})
+        for name in sorted({case.example for case in staleness.all_cases()})
     ]
     cases += [(examples.main_script(name), compare.CONVOLUTIONAL) for name in compare.QUICK]
     rounds = {compare.folder_of(name) for name in compare.ROUNDS}
