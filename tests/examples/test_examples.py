@@ -227,14 +227,14 @@ def test_what_the_drivers_change_is_there():
         (examples.main_script(name), scaling.delays.changes("constant", scaling.MEAN, 2, 0))
         for name in sorted({case.example for case in staleness.all_cases()})
     ]
-    cases += [(examples.main_script(name), compare.CONVOLUTIONAL) for name in compare.QUICK]
-    rounds = {compare.folder_of(name) for name in compare.ROUNDS}
+    cases += [(examples.main_script(name), compare.CONVOLUTIONAL) for name in compare.QUICK_ROWS]
+    rounds = {compare.folder_of(name) for name in compare.ROUND_ROWS}
     cases += [(examples.main_script(name), [compare.one_run.ONE_PASS]) for name in rounds]
     paused = [same.search_of(2, 0.1, place, 0.5) for place in (None, same.PULL, same.PUSH)]
     cases += [(examples.main_script(same.EXAMPLE), same.changes_of(case, 0)) for case in paused]
     for script, changes in cases:
         assert examples.replaced(script, changes) != script.read_text() or not changes
-    assert len(cases) == 15 + 12 + 3 + len(slow.PROGRAMS) + 4 + 2 + len(compare.QUICK)
+    assert len(cases) == 15 + 12 + 3 + len(slow.PROGRAMS) + 4 + 2 + len(compare.QUICK_ROWS)
 
 
 @pytest.mark.long
