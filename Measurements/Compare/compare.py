@@ -426,9 +426,9 @@ def data_files(directory, streams):
         parts = {"validation": (x[:-n], y[:-n], x[-n:], y[-n:]), "final": data}
     for name, (x, y, x_test, y_test) in parts.items():
         files[name] = directory / f"{name.replace(' ', '_')}.npz"
-        both = np.concatenate([x_test, x[:n]]), np.concatenate([y_test, y[:n]])
+        arrays = np.concatenate([x_test, x[:n]]), np.concatenate([y_test, y[:n]])
         if not files[name].exists():
-            np.savez(files[name], **dict(zip(data._fields, (x, y, *both))))
+            np.savez(files[name], **dict(zip(data._fields, (x, y, *arrays))))
     return files
 
 
@@ -583,7 +583,7 @@ class Measurement:
             setting = row.setting(base)
         else:
             setting = self.tune(
-                task_name, name, hyperparameters_of(name, task, self.before(task_name, name))
+                task_name, name, hyperparameters_of(name, task, self.search_start(task_name, name))
             )
         if setting is None:
             return
@@ -601,8 +601,8 @@ class Measurement:
         minutes_taken = (time.monotonic() - began) / 60
         say(f"{task_name}: {name}: done, {minutes_taken:.1f} minutes of this session")
 
-    def before(self, task_name, name):
-        """Returns {flag: step} where a search begins: at the best of the same row under EQUAL."""
+    def search_start(self, task_name, name):
+        """Returns {flag: step} where a search begins: at the row's best with STEADY_TIMES."""
         case = self.case(STEADY_TIMES, name)
         if (
             task_name == STEADY_TIMES
@@ -652,11 +652,11 @@ def result_in_words(run):
     if "failed" in run:
         return "failed: " + run["failed"].strip().splitlines()[-1][:200]
     at = run.get("reached")
-    after = "never" if at is None else f"after {at:.2f} s"
+    arrival = "never" if at is None else f"after {at:.2f} s"
     loss = run.get("test_loss")
     loss = "none" if loss is None else f"{loss:.3f}"
     return (
-        f"{run['ended']}, first at the target {after}, loss {loss}, "
+        f"{run['ended']}, first at the target {arrival}, loss {loss}, "
         f"CV {run.get('cv')}, staleness {run.get('staleness_mean')}, "
         f"took {run['took']:.0f} s, others {run['others']:.0%}"
     )
@@ -670,9 +670,9 @@ def say(line):
 def plan_of(flags):
     """Returns [(task, row)] in the order of measuring: what is told by both laws stands first."""
     plan = []
-    chosen = flags.task or (list(flags.tasks) if flags.full else list(flags.tasks)[:2])
-    row_by_row = [task for task in chosen if task in ROW_BY_ROW_TASKS]
-    others = [[task] for task in chosen if task not in row_by_row]
+    tasks = flags.task or (list(flags.tasks) if flags.full else list(flags.tasks)[:2])
+    row_by_row = [task for task in tasks if task in ROW_BY_ROW_TASKS]
+    others = [[task] for task in tasks if task not in row_by_row]
     for group in [row_by_row, *others]:
         rows = []
         for task in group:
@@ -688,8 +688,8 @@ def takes_part(name, task):
     folder = folder_of(name)
     if (examples.ROOT / folder / "run.sh").read_text().count("horovodrun"):
         return False
-    several = jobs_of(folder, task.workers)["worker"] > 1
-    if (task.mean or task.link) and not several and folder != ONE_PROCESS:
+    has_workers = jobs_of(folder, task.workers)["worker"] > 1
+    if (task.mean or task.link) and not has_workers and folder != ONE_PROCESS:
         return False
     return not (task.law == "one slow" and kind(folder) == "coordinator")
 
@@ -775,27 +775,17 @@ def estimate_minutes(measurement, plan, overhead=START_SECONDS):
         task, case = measurement.flags.tasks[task_name], measurement.case(task_name, name)
         runs = max(0, measurement.flags.seeds - len(case["runs"]))
         hyperparameters = hyperparameters_of(name, task)
-        if (
-            "chosen" in case
-            or not hyperparameters
-            or not search.next_try(case["tries"], hyperparameters, pushes_sum(name))
-        ):
-            left = 0
-            usual = 0
-        else:
-            left = search.MOST_TRIES - len(case["tries"])
-            usual = min(
-                left,
-                max(
-                    0,
-                    usual_tries
-                    + tries_a_hyperparameter * len(hyperparameters)
-                    - len(case["tries"]),
-                ),
-            )
+        likely_tries = 0
+        most_tries = 0
+        is_tuned = "chosen" in case or not hyperparameters
+        if not is_tuned and search.next_try(case["tries"], hyperparameters, pushes_sum(name)):
+            number = len(case["tries"])
+            most_tries = search.MOST_TRIES - number
+            usual = usual_tries + tries_a_hyperparameter * len(hyperparameters)
+            likely_tries = min(most_tries, max(0, usual - number))
         run_seconds = (task.seconds or LOCAL_SECONDS) + overhead
-        likely += (usual + runs) * run_seconds
-        most += (left + runs) * run_seconds
+        likely += (likely_tries + runs) * run_seconds
+        most += (most_tries + runs) * run_seconds
     return math.ceil(likely / 60), math.ceil(most / 60)
 
 
@@ -823,14 +813,14 @@ def run_pilot(measurement, task_name):
 def how_search_ended(tasks):
     """Returns report.results_of's function: how the search of a row has ended."""
 
-    def how(task_name, name, case):
+    def end_of_search(task_name, name, case):
         hyperparameters = hyperparameters_of(name, tasks[task_name]) if task_name in tasks else []
         if not hyperparameters:
             return True, False
         ended = search.next_try(case["tries"], hyperparameters, pushes_sum(name)) is None
         return ended, search.at_the_edge(case["tries"], hyperparameters, pushes_sum(name))
 
-    return how
+    return end_of_search
 
 
 def in_order(names, tasks):
@@ -863,10 +853,10 @@ def rules(tasks):
     """Returns the numbers by which all is measured, in a few words; the page may repeat them."""
     lengths = dict.fromkeys(f"{task.seconds:g} s" for task in tasks.values() if task.seconds)
     means = {task.mean for task in tasks.values()} - {0}
-    late = "".join(f"; a law adds {1000 * mean:g} ms" for mean in means)
+    delays = "".join(f"; a law adds {1000 * mean:g} ms" for mean in means)
     return (
         f"Steps of {2 ** (search.LARGE_STEP / 2):.1f}, then {2**0.5:.1f}; p < {verdict.LEVEL}; "
-        f"{', '.join(lengths)}{late}."
+        f"{', '.join(lengths)}{delays}."
     )
 
 
@@ -882,30 +872,32 @@ def leave(flags, source, directory):
     source: measured.json, of any moment, or results.json. Of the results that are there already,
     the tasks stay that measured.json does not have: they may come from another machine.
     """
-    known = json.loads(source.read_text())
-    results, own = known, directory / "results.json"
-    if any("runs" in case and "setting" not in case for case in known.values()):
-        new = results_of(known, flags)
-        if not new:
+    cases = json.loads(source.read_text())
+    results = cases
+    results_path = directory / "results.json"
+    if any("runs" in case and "setting" not in case for case in cases.values()):
+        new_results = results_of(cases, flags)
+        if not new_results:
             print(f"no row is whole yet in {source}")
             return
-        there, before = directory / "results_digests.json", {}
-        digests = report.digests_of(known, new, folder_of)
-        if own.exists() and there.exists():
-            before = report.other_tasks(json.loads(own.read_text()), new)
-            folders = [folder_of(name.split(": ", 1)[1]) for name in before]
-            digests = report.join_digests(json.loads(there.read_text()), folders, digests)
-        results = before | new
+        digests_path = directory / "results_digests.json"
+        digests = report.digests_of(cases, new_results, folder_of)
+        old_results = {}
+        if results_path.exists() and digests_path.exists():
+            old_results = report.other_tasks(json.loads(results_path.read_text()), new_results)
+            folders = [folder_of(report.task_and_row(name)[1]) for name in old_results]
+            digests = report.join_digests(json.loads(digests_path.read_text()), folders, digests)
+        results = old_results | new_results
         results = {name: results[name] for name in in_order(results, flags.tasks)}
         results = drawing.with_drawn_curves(results)
-        there.write_text(json.dumps(digests, indent=1) + "\n")
-    if own.resolve() != source.resolve():
-        text_tables.write_results(own, results)
+        digests_path.write_text(json.dumps(digests, indent=1) + "\n")
+    if results_path.resolve() != source.resolve():
+        text_tables.write_results(results_path, results)
     console = text_tables.table_console(WIDTH)
     console.print(tables.table_of(results))
     console.print(report.when_and_where(results), soft_wrap=True)
     (directory / "page.txt").write_text(page_of(results, flags.tasks) + "\n")
-    drawing.draw_all(results, directory, own)
+    drawing.draw_all(results, directory, results_path)
     text_tables.write_table(console, directory, "results.json")
 
 

@@ -182,7 +182,7 @@ def run(start, end, steps, interval, dataset, validation):
         copy = directory / start.script.name
         watch = Watch(directory, start, end)
         try:
-            trained = forked.train(copy, start.jobs, flags, directory, watch.poll, start.hosts)[0]
+            trained, _ = forked.train(copy, start.jobs, flags, directory, watch.poll, start.hosts)
             ended = search.TIME if trained else search.DIVERGED
         except Enough as reason:
             ended = str(reason)

@@ -28,6 +28,12 @@ DIGITS = 4  # of a number that is kept
 LOOKS, LOOKS_OF_A_MEAN = 30, 3  # looks at a run; of which the mean counts
 
 
+def task_and_row(name):
+    """Returns the task and the row of a case, "task: row"."""
+    task, row = name.split(": ", 1)
+    return task, row
+
+
 def short(number):
     """Returns a number with few digits."""
     return float(f"{number:.{DIGITS}g}") if isinstance(number, float) else number
@@ -39,7 +45,7 @@ def has_failed(run):
 
 
 def looks(rows, what, length):
-    """Returns [(seconds, mean of the last LAST looks, number of the last test)] of a run.
+    """Returns [(seconds, mean of LOOKS_OF_A_MEAN looks, number of the last test)] of a run.
 
     Each run is looked at LOOKS times in its `length` seconds, so rows that test more often find a
     target no sooner; and one lucky test is no arrival. A look sees the last test, if there is one.
@@ -58,8 +64,11 @@ def looks(rows, what, length):
 def arrival(rows, target, length):
     """Returns (seconds, number of the test) of the first look at a target, or None twice."""
     what, number = target
-    for at, mean, test in looks(rows, what, length) if number is not None else ():
-        if mean >= number - 1e-9 if what == "accuracy" else mean <= number + 1e-9:
+    if number is None:
+        return None, None
+    for at, mean, test in looks(rows, what, length):
+        reached = mean >= number - 1e-9 if what == "accuracy" else mean <= number + 1e-9
+        if reached:
             return round(at, 3), test
     return None, None
 
@@ -156,7 +165,7 @@ def results_of(cases, seeds, target_of, searched):
     """
     results = {}
     for name, case in cases.items():
-        task, row = name.split(": ", 1)
+        task, row = task_and_row(name)
         ended, at_the_edge = searched(task, row, case)
         hopeless = ended and search.choose(case["tries"]) is None and case["tries"]
         if len(case["runs"]) < seeds and not hopeless:
@@ -196,7 +205,8 @@ def digests_of(cases, results, folder_of):
     """
     digests = {}
     for name in results:
-        folder = folder_of(name.split(": ", 1)[1])
+        _, row = task_and_row(name)
+        folder = folder_of(row)
         today = digest_today(folder)
         digest = cases[name].get("digest", today)
         if digests.get(folder, today) == today:
@@ -204,19 +214,19 @@ def digests_of(cases, results, folder_of):
     return dict(sorted(digests.items()))
 
 
-def other_tasks(before, new):
-    """Returns the results of the tasks that new ones have not measured."""
-    measured = {name.split(": ", 1)[0] for name in new}
+def other_tasks(old_results, new_results):
+    """Returns the old results of the tasks that the new ones have not."""
+    tasks = {task_and_row(name)[0] for name in new_results}
     return {
-        name: result for name, result in before.items() if name.split(": ", 1)[0] not in measured
+        name: result for name, result in old_results.items() if task_and_row(name)[0] not in tasks
     }
 
 
-def join_digests(before, folders, new):
-    """Returns new digests with those of before, of these folders. A digest not today's stays."""
-    old = {name: before[name] for name in folders if name in before}
-    stale = {name: digest for name, digest in old.items() if digest != digest_today(name)}
-    return dict(sorted((old | new | stale).items()))
+def join_digests(old_digests, folders, new_digests):
+    """Returns new digests, and the old ones of these folders. A digest not today's stays."""
+    kept_digests = {name: old_digests[name] for name in folders if name in old_digests}
+    stale = {name: digest for name, digest in kept_digests.items() if digest != digest_today(name)}
+    return dict(sorted((kept_digests | new_digests | stale).items()))
 
 
 def when_and_where(results):

@@ -36,9 +36,9 @@ FURTHER = "Further-Algorithms/"
 SECONDS, LOSS = "reached", "loss"
 # A mark: whether the first is sooner, or less; None: neither.
 MARKS = {"sooner": True, "less": True, "not separable": None}
-LAST = {"training loss": "training", "test loss": LOSS}  # at the end of a run
+LAST_LOSSES = {"training loss": "training", "test loss": LOSS}  # at the end of a run
 MARK = re.compile(
-    rf"<!-- ({'|'.join(MARKS)})(?: (?:to a loss of|in) ([\d., ]+|{'|'.join(LAST)}))?"
+    rf"<!-- ({'|'.join(MARKS)})(?: (?:to a loss of|in) ([\d., ]+|{'|'.join(LAST_LOSSES)}))?"
     r": ([^:]+): (.+?) / (.+?) -->"
 )
 
@@ -50,12 +50,12 @@ def plain_name(row):
 
 def rows_of(results, task):
     """Returns {plain name of a row: its result} of a task's rows that have runs."""
-    cases = ((case.split(": ", 1), result) for case, result in results.items())
-    return {
-        plain_name(row): own_result
-        for (own, row), own_result in cases
-        if own == task and own_result["runs"]
-    }
+    rows = {}
+    for case, result in results.items():
+        case_task, row = report.task_and_row(case)
+        if case_task == task and result["runs"]:
+            rows[plain_name(row)] = result
+    return rows
 
 
 def at_first_look(run, seconds):
@@ -109,7 +109,8 @@ def noises(results, what):
         if case.endswith(AGAIN_SUFFIX) and base and base["runs"] and result["runs"]:
             medians = [statistics.median(values(either, what)) for either in (base, result)]
             if min(medians) < math.inf:
-                shares[case.split(": ", 1)[0]] = share(*medians)
+                task, _ = report.task_and_row(case)
+                shares[task] = share(*medians)
     return shares
 
 
@@ -119,7 +120,7 @@ def noise(results, task, what):
     To a loss runs often come at one look, so the share to the target counts if it is greater.
     """
     quantities = [what]
-    if what not in LAST.values():
+    if what not in LAST_LOSSES.values():
         quantities.append(SECONDS)
     shares = []
     for quantity in quantities:
@@ -150,14 +151,16 @@ def verdict(results, task, row, other, what=SECONDS):
 def fault(results, mark, losses, task, first_rows, second_rows):
     """Returns a sentence if the results do not say what a mark says; None if they do.
 
-    losses: to which test losses, in digits; or which of LAST; "" for the target of the task.
+    losses: to which test losses, in digits; or which of LAST_LOSSES; "" for the task's target.
     """
     rows = rows_of(results, task)
     first_rows, second_rows = first_rows.split("; "), second_rows.split("; ")
     if missing := [name for name in (*first_rows, *second_rows) if plain_name(name) not in rows]:
         return f"the results have no row {missing[0]} of the task {task}"
-    quantities = [LAST.get(loss) or float(loss) for loss in losses.split(", ") if loss] or [SECONDS]
-    known_quantities = [*LAST.values(), SECONDS, *report.LOSSES]
+    quantities = [LAST_LOSSES.get(loss) or float(loss) for loss in losses.split(", ") if loss] or [
+        SECONDS
+    ]
+    known_quantities = [*LAST_LOSSES.values(), SECONDS, *report.LOSSES]
     if unknown := [quantity for quantity in quantities if quantity not in known_quantities]:
         return f"the results have no seconds to a loss of {unknown[0]:g}, but to {report.LOSSES}"
     for quantity, row, other in itertools.product(quantities, first_rows, second_rows):
@@ -167,7 +170,7 @@ def fault(results, mark, losses, task, first_rows, second_rows):
         if less_than is None:
             return f"{task}: {row} and {other} are not separable"
         lesser, greater = (row, other) if less_than else (other, row)
-        return f"{task}: {lesser} is {'less' if losses in LAST else 'sooner'} than {greater}"
+        return f"{task}: {lesser} is {'less' if losses in LAST_LOSSES else 'sooner'} than {greater}"
 
 
 def in_words(results, task, row, other, what):

@@ -84,9 +84,9 @@ def all_groups():
         for place in (PULL, PUSH)
         for share in PAUSES
     ]
-    after = [search_of(EIGHT, PAUSED_VARIATION), *paused]
-    after = [case._replace(name=EQUAL_SECONDS + case.name, kind=BEST, steps=()) for case in after]
-    return [*groups, paused, after]
+    timed = [search_of(EIGHT, PAUSED_VARIATION), *paused]
+    timed = [case._replace(name=EQUAL_SECONDS + case.name, kind=BEST, steps=()) for case in timed]
+    return [*groups, paused, timed]
 
 
 def quick_cases():
@@ -164,8 +164,8 @@ def loss_at(runs):
 def next_of_best(runs, start, seeds):
     """Returns the (step, seed) of the next run, None after the runs at the best rate.
 
-    TUNING seeds choose it among every second step of the grid, and `seeds` others run at it: the
-    best is never the lowest or the highest rate that was tried.
+    TUNING_SEEDS seeds choose it among every second step of the grid, and `seeds` others run at it:
+    the best is never the lowest or the highest rate that was tried.
     """
     tuning = [run for run in runs if run["seed"] < TUNING_SEEDS]
     for step, step_runs in by_step(tuning).items():
@@ -245,8 +245,10 @@ def changes_of(case, seed):
         return [(call, late.replace("outputs", f"delays.late(outputs, {words})")), *others]
     if case.place == PULL:
         pause = f"[delays.pause({words})]"
-        after = PULL_LINES.replace("    with ", f"    with tf.control_dependencies({pause}), ", 1)
-        return [*changes, (PULL_LINES, after)]
+        paused_lines = PULL_LINES.replace(
+            "    with ", f"    with tf.control_dependencies({pause}), ", 1
+        )
+        return [*changes, (PULL_LINES, paused_lines)]
     return changes
 
 
@@ -331,7 +333,7 @@ def steady_numbers(pushes, samples, n):
 
 
 def loss_curve(pushes):
-    """Returns the mean loss of each EVERY mini-batches, in the order of the updates."""
+    """Returns the mean loss of each UPDATES_OF_A_LOSS mini-batches, in the order of the updates."""
     losses = [push["loss"] for push in sorted(pushes, key=lambda push: push["global_step"])]
     parts = [losses[at : at + UPDATES_OF_A_LOSS] for at in range(0, len(losses), UPDATES_OF_A_LOSS)]
     means = [statistics.fmean(part) for part in parts if len(part) == UPDATES_OF_A_LOSS]
@@ -360,10 +362,14 @@ def training_rows():
 # What is shown -----------------------------------------------------------------------------------
 
 
+# What the name of a case says; pause: in words.
+Parts = collections.namedtuple("Parts", "workers cv pause")
+
+
 def parts(name):
-    """Returns (workers, CV, the pause in words) of a case's name."""
+    """Returns the Parts of a case's name."""
     workers, cv, *pause = name.rpartition(": ")[2].split(", ")
-    return int(workers.split()[0]), float(cv.split()[1]), ", ".join(pause)
+    return Parts(int(workers.split()[0]), float(cv.split()[1]), ", ".join(pause))
 
 
 def searches(results):
@@ -423,7 +429,7 @@ def table_of(results):
     tables = [limits_table] if previous else []
     if pair := {name: runs for name, runs in results.items() if name.startswith(SAME_RATE)}:
         tables.append(pair_table(pair, columns))
-    if any(parts(name)[2] for name in results):
+    if any(parts(name).pause for name in results):
         tables.append(pause_table(results))
     return Group(*tables)
 
@@ -497,7 +503,7 @@ def draw(results, path, source):
     draw_limits(results, path, source)
     if any(name.startswith(SAME_RATE) for name in results):
         draw_pair(results, path.with_name("same-rate.png"), source)
-    if any(parts(name)[2] for name in results):
+    if any(parts(name).pause for name in results):
         draw_pauses(results, path.with_name("pauses.png"), source)
 
 
@@ -666,10 +672,10 @@ def main():
     parser.redraw(__file__)
     groups, quick = all_groups(), quick_cases()
     cases = [*quick, *(case for group in groups for case in group)]
-    flags, asked = parser.only(cases, [case.name for case in quick])
+    flags, chosen_cases = parser.only(cases, [case.name for case in quick])
     if flags.full:
-        asked = [case for case in asked if case not in quick]
-    groups = [[case for case in group if case in asked] for group in [quick, *groups]]
+        chosen_cases = [case for case in chosen_cases if case not in quick]
+    groups = [[case for case in group if case in chosen_cases] for group in [quick, *groups]]
 
     def measure_all(console, directory):
         digests = sessions.digests_of([EXAMPLE])
@@ -681,9 +687,9 @@ def main():
         tries = 1 if flags.anyway else 3
         results = by_rounds(groups, seeds, run, kept, tries, digests[EXAMPLE])
         sessions.write_digests(digests, directory)
-        most = f"at most {seeds} {'seeds' if seeds > 1 else 'seed'} a rate"
-        words = f"{flags.updates} updates of mini-batches of 32, {most}; a gradient takes 5 ms "
-        words += f"longer a worker, at least 20 ms; {text_tables.setting()}"
+        words = f"{flags.updates} updates of mini-batches of 32, at most {seeds} "
+        words += f"{'seeds' if seeds > 1 else 'seed'} a rate; a gradient takes 5 ms longer a "
+        words += f"worker, at least 20 ms; {text_tables.setting()}"
         return results, words, sessions.other_processes_share(kept)
 
     report = sessions.Report(script=__file__, flags=flags, width=160, table_of=table_of, draw=draw)

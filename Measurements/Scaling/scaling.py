@@ -72,7 +72,7 @@ def script_of(name):
     return examples.main_script(name.split(",")[0])
 
 
-def needed(name, n):
+def gradients_needed(name, n):
     """Returns how many gradients an update needs: one, or those of all workers, or all but one."""
     if name.split(",")[0] not in SYNCHRONOUS:
         return 1
@@ -96,7 +96,7 @@ def law(name, n, delay, own, mean=MEAN):
     if own:
         times += laws.step_times("exponential", n, len(times), own, seed=7)
     if name.split(",")[0] in SYNCHRONOUS:
-        trace = schemes.synchronous(times, needed(name, n))
+        trace = schemes.synchronous(times, gradients_needed(name, n))
     else:
         trace = schemes.asynchronous(times)
     return schemes.rate(trace) * local
@@ -105,7 +105,7 @@ def law(name, n, delay, own, mean=MEAN):
 def batches_of(case, batches):
     """Returns the mini-batches of a run: `batches` where a loss is compared, or fewer."""
     _, name, n, delay, _ = case
-    is_synchronous = needed(name, n) > 1
+    is_synchronous = gradients_needed(name, n) > 1
     if (n, delay) == (8, "exponential") or n >= 4 and not is_synchronous:
         return batches
     seconds = batches / 100
@@ -118,7 +118,12 @@ def measure(case, repeat, batches):
     batches = batches_of(case, batches)
     script, local = script_of(name), T if name in WITH_LOCAL_STEPS else 1
     fewest = 8 if name == "SAGN" else 20
-    flags = ["--steps", max(fewest, batches // local // needed(name, n)), "--seed", repeat]
+    flags = [
+        "--steps",
+        max(fewest, batches // local // gradients_needed(name, n)),
+        "--seed",
+        repeat,
+    ]
     flags += ["--learning-rate", lr]
     if name in (*WITH_LOCAL_STEPS, "DynSGD"):
         flags += ["--local-steps", local]
@@ -146,7 +151,9 @@ def summarize_run(name, n, trained, samples, directory):
     waited = sum(push["wait_seconds"] for push in timed_pushes)
     computed = sum(push["push_time"] - push["pull_time"] for push in timed_pushes)
     return {
-        "batches_per_second": updates * (T if name in WITH_LOCAL_STEPS else 1) * needed(name, n),
+        "batches_per_second": updates
+        * (T if name in WITH_LOCAL_STEPS else 1)
+        * gradients_needed(name, n),
         "test_loss": tests[-1]["test_loss"] if has_loss else None,  # None: it has diverged
         "test_accuracy": tests[-1]["test_accuracy"] if has_loss else None,
         "staleness_mean": statistics.fmean(staleness),
@@ -193,11 +200,15 @@ def share_pushed_twice(pushes):
     return len(steps_pushed_twice) / max(1, len(steps))
 
 
+# What the name of a case says; cluster: in words.
+Parts = collections.namedtuple("Parts", "cluster example workers delay")
+
+
 def parts(case):
-    """Returns (the cluster in words, the example, the number of workers, the delay) of a name."""
+    """Returns the Parts of the name of a case."""
     cluster, name = case.split(": ")
-    n, delay, *_ = cluster.split(", ")
-    return cluster, name, int(n.split()[0]), delay
+    workers, delay, *_ = cluster.split(", ")
+    return Parts(cluster, name, int(workers.split()[0]), delay)
 
 
 def own_seconds(results):
@@ -221,8 +232,8 @@ def table_of(results):
     previous = ""
     own = own_seconds(results)
     most_batches = max(run["batches"] for runs in results.values() for run in runs)
-    clusters = list(dict.fromkeys(parts(case)[0] for case in results))
-    for case in sorted(results, key=lambda case: clusters.index(parts(case)[0])):
+    clusters = list(dict.fromkeys(parts(case).cluster for case in results))
+    for case in sorted(results, key=lambda case: clusters.index(parts(case).cluster)):
         runs, (cluster, name, n, delay) = results[case], parts(case)
         if previous != cluster:
             table.add_section()
@@ -231,7 +242,7 @@ def table_of(results):
             median_of(runs, "staleness_by_rates"),
         )
         expected = law(name, n, delay, own)
-        is_synchronous = needed(name, n) > 1
+        is_synchronous = gradients_needed(name, n) > 1
         staleness = ""
         if by_rates and not is_synchronous:
             staleness = f"{median_of(runs, 'staleness_mean'):.2f} / {by_rates:.2f}"
@@ -298,7 +309,7 @@ def draw(results, path, source):
             )
     loss_axes.axhline(math.log(10), color="grey", linewidth=0.8, label="guessing")
     rate_axes.set(xlabel="workers (line: simulated)", ylabel="mini-batches per second")
-    rate_axes.set_xticks(sorted({parts(case)[2] for case in results}))
+    rate_axes.set_xticks(sorted({parts(case).workers for case in results}))
     loss_axes.set(xlabel="seconds, 8 workers", ylabel="test loss", yscale="log")
     loss_axes.yaxis.set_major_formatter("{x:g}")
     handle_of = {}

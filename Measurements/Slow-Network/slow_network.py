@@ -179,7 +179,8 @@ def summarize_run(trained, samples, directory, batches, rate):
 
 def parts(case):
     """Returns (the model and the link in words, the program) of a case's name."""
-    return case.split(": ", 1)
+    setting, program = case.split(": ", 1)
+    return setting, program
 
 
 def link_shares(runs, ps):

@@ -28,11 +28,11 @@ class Parser(argparse.ArgumentParser):
         super().__init__(description=description, allow_abbrev=False, formatter_class=form)
 
     def number(
-        self, flag: str, default: Any, words: str, kind: Callable[[str], Any] = int, **more: Any
+        self, flag: str, default: Any, words: str, kind: Callable[[str], Any] = int, **options: Any
     ) -> None:
         """Adds a flag that takes a number above zero; `words` are its help."""
         words += " (%(default)s)"
-        self.add_argument(flag, type=positive(kind), default=default, help=words, **more)
+        self.add_argument(flag, type=positive(kind), default=default, help=words, **options)
 
     def redraw(self, script: str | pathlib.Path) -> None:
         """Adds what a sessions.Report takes: --redraw, a file of results to draw, and --anyway.

@@ -125,8 +125,8 @@ def train(
 def per_second(samples: Iterable[tuple[float, float]], began: float, ended: float) -> float:
     """Returns how much what was looked at, a number that grows, grew a second in that time."""
     times, values = zip(*samples)
-    first, last = np.interp([began, ended], times, values)
-    return float((last - first) / (ended - began))
+    first_value, last_value = np.interp([began, ended], times, values)
+    return float((last_value - first_value) / (ended - began))
 
 
 def common_start(pushes: Iterable[dict[str, Any]]) -> float:
@@ -143,7 +143,7 @@ def window(pushes: Sequence[dict[str, Any]]) -> tuple[float, float, float]:
     It begins when all had begun, and behind the first tenth of the pushes.
     """
     began = max(common_start(pushes), pushes[len(pushes) // 10]["push_time"])
-    first = next(push for push in pushes if push["push_time"] >= began)
-    last = max(pushes, key=lambda push: push["global_step"])
-    ended = last["push_time"]
-    return began, ended, (last["global_step"] - first["global_step"]) / (ended - began)
+    first_push = next(push for push in pushes if push["push_time"] >= began)
+    last_push = max(pushes, key=lambda push: push["global_step"])
+    ended = last_push["push_time"]
+    return began, ended, (last_push["global_step"] - first_push["global_step"]) / (ended - began)

@@ -133,14 +133,14 @@ def mark_unchanged(launcher: pathlib.Path) -> None:
     path = provenance.results_of(launcher)
     measured = examples.read_json(path)
     identity = provenance.identity_of(launcher)
-    before = measured.get("digest")
+    digest_before = measured.get("digest")
     if measured.get("example") != identity["example"]:
         provenance.check(measured, launcher)  # raises: these are no results of this example
     path.write_text(json.dumps({**measured, **identity}, indent=1) + "\n")
     for path in examples.tracked("*_digests.json"):  # of Compare, and others
         digests = examples.read_json(path)
         # Numbers that an earlier change has made outdated stay so.
-        if launcher.name == "run.sh" and digests.get(name) == before:
+        if launcher.name == "run.sh" and digests.get(name) == digest_before:
             digests[name] = identity["digest"]
             path.write_text(json.dumps(digests, indent=1) + "\n")
 

@@ -176,7 +176,7 @@ def first_to_change(n: int, c: float, S: float, B: float, a: float = 0.0) -> dic
 
     The step overlaps nothing, as in our examples.
     """
-    usual = c + ring(n, S, B, a)
+    seconds_usual = c + ring(n, S, B, a)
     seconds = {
         "a link twice as fast": c + ring(n, S, 2 * B, a),
         "a tenth of the latency": c + ring(n, S, B, a / 10),
@@ -186,5 +186,5 @@ def first_to_change(n: int, c: float, S: float, B: float, a: float = 0.0) -> dic
         "halving and doubling": c + halving_doubling(n, S, B, a),
         "a worker twice as fast": c / 2 + ring(n, S, B, a),
     }
-    speed_ups = {name: usual / changed for name, changed in seconds.items()}
+    speed_ups = {name: seconds_usual / seconds_changed for name, seconds_changed in seconds.items()}
     return dict(sorted(speed_ups.items(), key=lambda speed_up: -speed_up[1]))

@@ -48,7 +48,7 @@ def test_the_runs_of_scaling():
     assert [own, module.own_seconds({})] == pytest.approx([1 / 12.25 - 0.07, 0])
     lost = [{"test_loss": loss} for loss in (0.5, None, 0.25, None, 0.3, 0.1)]
     assert module.losses(lost) == "0.275 (0.100-0.500) 2 diverged"
-    needed = [module.needed(name, 8) for name in due]
+    needed = [module.gradients_needed(name, 8) for name in due]
     assert needed == [1, 1, 8, 1, 7, 8, 8]
 
 
@@ -80,9 +80,11 @@ def test_each_run_of_scaling():
         assert {flag: value for flag, value in row.items() if flag != "--steps"} == due, case[0]
         text = calls.texts[-1]
         assert f"delays.late(outputs, {words[1]!r}, 0.07, {n}, 5)" in text
-        whole = (n, words[1]) == (8, "exponential") or (n > 3 and module.needed(name, n) == 1)
+        whole = (n, words[1]) == (8, "exponential") or (
+            n > 3 and module.gradients_needed(name, n) == 1
+        )
         batches = 1000 if whole else 500
-        each = (10 if alone else 1) * module.needed(name, n)
+        each = (10 if alone else 1) * module.gradients_needed(name, n)
         assert row["--steps"] == max(8 if name == "SAGN" else 20, batches // each)
     module.law = lambda *case: 3.0 if "backup" not in case[0] else None
     few = [module.batches_of(("", name, 4, "one slow", 0.1), 1000) for name in module.SYNCHRONOUS]
