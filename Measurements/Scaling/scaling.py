@@ -254,7 +254,7 @@ def table_of(results):
             staleness,
             # The ring's graph notes when it has pulled only after the delay.
             "" if name == "Ring-AllReduce" else f"{median_of(runs, 'waiting'):.0%}",
-            f"{median_of(runs, 'share_pushed_twice'):.0%}" if is_synchronous else "",
+            f"{median_of(runs, 'twice'):.0%}" if is_synchronous else "",
             losses(runs) if runs[0]["batches"] == most_batches else "",
             f"{median_of(runs, 'seconds'):.0f}",
             f"{median_of(runs, 'cores'):.2f}",

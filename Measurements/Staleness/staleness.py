@@ -163,8 +163,8 @@ def table_of(results):
         table.add_row(
             case,
             text_tables.spread([run["updates_per_second"] for run in runs], "{:.0f}"),
-            f"{median_of(runs, 'idle_share'):.0%}",
-            f"{max(run['largest_lead'] for run in runs)}",
+            f"{median_of(runs, 'idle'):.0%}",
+            f"{max(run['apart'] for run in runs)}",
             f"{median_of(runs, 'staleness_mean'):.1f}",
             f"{max(run['staleness_max'] for run in runs):.0f}",
             losses,
