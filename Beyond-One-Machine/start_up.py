@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 
-from lab.measure import drivers
+from lab.measure import arguments, example_runs
 from lab.pages import result_tables
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -70,7 +70,7 @@ def run(launcher, steps, seconds):
                 process.wait()
                 raise
             ended = time.time()
-        pushes = [row["push_time"] for row in drivers.pushes(output)]
+        pushes = [row["push_time"] for row in example_runs.pushes(output)]
         if code or not pushes:
             last = (log.read_text(errors="replace").strip().splitlines() or ["it says nothing"])[-1]
             raise RuntimeError(f"exit code {code}, {len(pushes)} updates: {last}")
@@ -100,7 +100,7 @@ def table(found):
 
 
 def main():
-    parser = drivers.Parser(__doc__)
+    parser = arguments.Parser(__doc__)
     parser.number("--repeats", 5, "of each engine")
     parser.number("--seconds", 300, "at most, for a run")
     default, words = HERE / "start_up.json", "the file with the figures (start_up.json)"

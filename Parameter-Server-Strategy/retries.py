@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 
-from lab.measure import drivers
+from lab.measure import arguments, example_runs, text_tables
 from lab.pages import result_tables
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -32,18 +32,21 @@ def measure(directory, steps, closure_steps, seed):
             stdout=output,
             stderr=subprocess.STDOUT,
             env={**os.environ, "OUTPUT_DIR": str(directory)},
-            preexec_fn=drivers.end_with_us,
+            preexec_fn=example_runs.end_with_us,
         )
-    while run.poll() is None and len(drivers.pushes(directory)) < steps / 3:
+    while run.poll() is None and len(example_runs.pushes(directory)) < steps / 3:
         time.sleep(0.2)
-    victim = drivers.tasks(directory).get(("worker", 1))
+    victim = example_runs.tasks(directory).get(("worker", 1))
     if victim:
         victim.kill()
     killed = time.time()
     if run.wait() or not victim:
         victims = "worker 1 was killed" if victim else "there was no worker 1 to kill"
         sys.exit(f"{(directory / 'output.txt').read_text()}\n{victims}")
-    result, made = json.loads((directory / "result.json").read_text()), drivers.pushes(directory)
+    result, made = (
+        json.loads((directory / "result.json").read_text()),
+        example_runs.pushes(directory),
+    )
     times = [row["push_time"] for row in made if row["task"] == "worker-1"]
     back = [at for at in times if at > killed + 1]
     return {
@@ -74,19 +77,19 @@ def table(runs):
 
 
 def main():
-    parser = drivers.Parser(__doc__)
+    parser = arguments.Parser(__doc__)
     parser.number("--repeats", 5, "runs")
     parser.number("--steps", 8000, "of each")
     parser.number("--closure-steps", 10, "updates in one closure")
     flags = parser.parse_args()
-    directory = drivers.output_directory("Retries").resolve()
+    directory = example_runs.output_directory("Retries").resolve()
     runs = []
     for seed in range(flags.repeats):
         runs.append(measure(directory / str(seed), flags.steps, flags.closure_steps, seed))
         print(runs[-1], flush=True)
     (directory / "retries.json").write_text(json.dumps(runs, indent=1) + "\n")
     result_tables.leave(directory / "retries.txt", table(runs))
-    print(f"{drivers.setting()}; the runs, and retries.json, are in {directory}")
+    print(f"{text_tables.setting()}; the runs, and retries.json, are in {directory}")
 
 
 if __name__ == "__main__":

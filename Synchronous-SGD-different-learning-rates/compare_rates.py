@@ -17,7 +17,7 @@ import types
 
 import numpy as np
 from lab import examples
-from lab.measure import drivers
+from lab.measure import arguments, example_runs, text_tables
 from lab.pages import result_tables
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -91,12 +91,12 @@ def table(results):
 
 
 def main():
-    parser = drivers.Parser(__doc__)
+    parser = arguments.Parser(__doc__)
     parser.number("--seeds", 5, "runs of each")
     parser.number("--steps", 2000, "of each")
     flags = parser.parse_args()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    directory, example = drivers.output_directory("Compare-Rates"), examples.load(SCRIPT)
+    directory, example = example_runs.output_directory("Compare-Rates"), examples.load(SCRIPT)
     path = directory / "compare_rates.json"
     kept = json.loads(path.read_text())["runs"] if path.exists() else {}
     for case in CASES:
@@ -108,7 +108,7 @@ def main():
             "command": " ".join(["bash run_compare_rates.sh", *sys.argv[1:]]),
             "steps": flags.steps,
             "runs": runs,
-            "setting": drivers.setting("TensorFlow " + example.tf.__version__),
+            "setting": text_tables.setting("TensorFlow " + example.tf.__version__),
         }
         path.write_text(json.dumps(results, indent=1) + "\n")
     result_tables.leave(directory / "compare_rates.txt", table(results))

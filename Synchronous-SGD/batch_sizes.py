@@ -20,7 +20,7 @@ import time
 
 import numpy as np
 from lab import examples
-from lab.measure import drivers
+from lab.measure import arguments, charts
 from lab.pages import result_tables
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
@@ -88,7 +88,7 @@ def draw(results, path):
     axes.yaxis.set_major_formatter(PercentFormatter(1, 0))
     axes.grid(alpha=0.25)
     axes.legend(loc="upper left")
-    drivers.save(figure, path, results)
+    charts.save(figure, path, results)
 
 
 def table(found):
@@ -136,7 +136,7 @@ def measure(seeds, rows):
 
 def main():
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before TensorFlow is loaded
-    parser = drivers.Parser(__doc__)
+    parser = arguments.Parser(__doc__)
     parser.number("--seeds", 5, "runs of each case")
     parser.number("--examples", 128000, "examples of a run")
     folder, words = os.environ.get("OUTPUT_DIR", HERE), "the folder of what this script writes"

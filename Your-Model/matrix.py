@@ -21,7 +21,7 @@ import tempfile
 import time
 
 from tfrun import problems
-from lab.measure import drivers, forked
+from lab.measure import arguments, example_runs, forked
 from lab import examples
 from lab.pages import result_tables
 from tfrun import errors
@@ -78,7 +78,7 @@ def train(script, problem, directory):
     run = script.parent / "run.sh"
     if "horovodrun" in run.read_text():
         problems.make_copy(problem, [str(script)])
-        drivers.run(["bash", run, *flags], directory, PROBLEM=str(problem))
+        example_runs.run(["bash", run, *flags], directory, PROBLEM=str(problem))
         return
     directory.mkdir()
     (copy,) = problems.install_problem(problem, [str(script)], directory)
@@ -123,7 +123,7 @@ def cell(script, problem):
             print(error, file=sys.stderr)
             return ERROR + str(error).rstrip().splitlines()[-1]
         try:
-            found = summary.summarize(drivers.read_run(directory))
+            found = summary.summarize(example_runs.read_run(directory))
         except ValueError as error:
             return ERROR + str(error)
     tests = {name: value for name, value in found.items() if name.startswith("test_")}
@@ -173,11 +173,11 @@ def write(path, cells):
 
 def main():
     """Returns the exit code: 1 if a run has neither trained nor been refused in a line."""
-    parser = drivers.Parser(__doc__)
+    parser = arguments.Parser(__doc__)
     words = "problem files, of this folder or your own (all of this folder)"
     parser.add_argument("--files", nargs="+", type=problem_file, metavar="FILE", help=words)
     flags, chosen = parser.only(all_scripts())
-    files, directory = flags.files or all_files(), drivers.output_directory("Your-Model")
+    files, directory = flags.files or all_files(), example_runs.output_directory("Your-Model")
     kept = directory / "matrix.json"
     known = json.loads(kept.read_text())["cells"] if kept.exists() else {}
     plan = [(name, script, path) for name, script in chosen for path in files]

@@ -32,7 +32,7 @@ import psutil
 from jupyter_client.provisioning import LocalProvisioner
 from nbformat import NotebookNode
 
-from lab.measure import drivers
+from lab.measure import arguments
 
 ROOT = pathlib.Path(__file__).resolve().parents[1] / "Basics-Tutorial"
 SECONDS = 40  # the longest that a notebook may take on 2 cores, its kernel's start included
@@ -558,7 +558,7 @@ def notebook_of(source: pathlib.Path) -> NotebookNode:
 
 
 def main() -> int | None:
-    parser = drivers.Parser(__doc__)
+    parser = arguments.Parser(__doc__)
     parser.add_argument("--execute", action="store_true")
     parser.add_argument("--run", action="store_true")
     parser.add_argument("--minutes", action="store_true")

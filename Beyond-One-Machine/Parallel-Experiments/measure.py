@@ -16,7 +16,7 @@ import tempfile
 import time
 
 import parallel_experiments
-from lab.measure import drivers
+from lab.measure import arguments, sessions, text_tables
 from lab.pages import result_tables
 from digits import train
 
@@ -38,7 +38,7 @@ def table(found):
 
 
 def main():
-    parser = drivers.Parser(__doc__)
+    parser = arguments.Parser(__doc__)
     parser.number("--repeats", 5, "of each way")
     flags, different = parser.parse_args(), set()
     # Starting the session is no part of the time; it is measured by itself.
@@ -55,7 +55,9 @@ def main():
         different.add(json.dumps([[result["run"], result["metrics"]] for result in table]))
         return seconds
 
-    seconds = drivers.measure_round_robin(drivers.table_console(80), WAYS, flags.repeats, measure)
+    seconds = sessions.measure_round_robin(
+        text_tables.table_console(80), WAYS, flags.repeats, measure
+    )
     spark.stop()
     measured = {
         "command": f"bash run_measure.sh --repeats {flags.repeats}",

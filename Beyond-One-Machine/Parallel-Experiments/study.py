@@ -12,7 +12,7 @@ import pathlib
 import sys
 
 import digits
-from lab.measure import drivers
+from lab.measure import arguments, example_runs
 
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before TensorFlow is imported
@@ -44,7 +44,7 @@ def study_in(journal, seed):
 
 
 def main():
-    parser = drivers.Parser(__doc__)
+    parser = arguments.Parser(__doc__)
     parser.number("--trials", 12, "finished trials, those of earlier calls included")
     parser.number("--epochs", 8, "of each trial")
     datasets = ["digits", "mnist", "fashion_mnist"]
@@ -54,7 +54,7 @@ def main():
     parser.add_argument("--logdir", type=pathlib.Path, help=words)
     flags = parser.parse_args()
     try:
-        folder = flags.logdir or drivers.output_directory("Study")
+        folder = flags.logdir or example_runs.output_directory("Study")
         folder.mkdir(parents=True, exist_ok=True)
         study = study_in(folder / "journal.log", flags.seed)
     except OSError as error:

@@ -25,7 +25,7 @@ import sys
 import tempfile
 import time
 
-from lab.measure import drivers
+from lab.measure import arguments
 from tfrun.launch.task import end_with_parent
 
 WAIT = 20  # seconds for all hosts to answer
@@ -150,7 +150,7 @@ def run_inside(folder, n_hosts, own, command):
 
 
 def main():
-    parser = drivers.Parser(__doc__)
+    parser = arguments.Parser(__doc__)
     parser.add_argument("--hosts", type=int, default=2, metavar="N", help="how many (2)")
     parser.add_argument(
         "--own",

@@ -19,7 +19,7 @@ import tempfile
 import time
 
 import psutil
-from lab.measure import drivers
+from lab.measure import arguments, example_runs
 from lab.pages import result_tables
 from tfrun.runs import times
 
@@ -32,7 +32,7 @@ WAIT = 200  # seconds at most until it trains, or trains again
 
 def updates(directory):
     """[(time of the push in seconds, number of the update)] of all tasks, as far as written."""
-    return [(row["push_time"], int(row["global_step"])) for row in drivers.pushes(directory)]
+    return [(row["push_time"], int(row["global_step"])) for row in example_runs.pushes(directory)]
 
 
 def find(running, victim):
@@ -71,7 +71,7 @@ def table(runs):
 
 
 def main():
-    parser = drivers.Parser(__doc__)
+    parser = arguments.Parser(__doc__)
     parser.add_argument("--output", type=pathlib.Path, help="a file with the figures of all runs")
     parser.number("--steps", 4000, "updates of the run")
     flags = parser.parse_args()
@@ -85,12 +85,12 @@ def main():
         for victim in VICTIMS:
             enough = len(updates(directory)) + 2 * CHECKPOINT_STEPS
             wait_for(lambda enough=enough: len(updates(directory)) > enough, run, "it trains")
-            old = drivers.tasks(directory)
+            old = example_runs.tasks(directory)
             killed = time.time()
             find(old, victim).kill()
 
             def all_new(old=old):
-                new = drivers.tasks(directory)
+                new = example_runs.tasks(directory)
                 return len(new) == len(old) and not set(old.values()) & set(new.values())
 
             wait_for(all_new, run, f"new tasks after the kill of the {victim}")

@@ -21,8 +21,8 @@ from importlib.metadata import version
 import numpy as np
 import tfos
 from lab import examples
+from lab.measure import arguments, example_runs, text_tables
 from lab.pages import result_tables
-from tfos import drivers
 
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -42,7 +42,7 @@ def run(way, folder, large):
     paths = {"LARGE": large, "HOGWILD": examples.main_script(tfos.HOGWILD)}
     flags = [paths.get(word, word) for word in WAYS[way].split()]
     if way != "Spark-Cluster":
-        drivers.run([sys.executable, HERE / "tfos.py", *flags], folder)
+        example_runs.run([sys.executable, HERE / "tfos.py", *flags], folder)
         result = json.loads(next(folder.glob("*/result.json")).read_text())
         return {
             "rate": result["examples_per_second_per_worker"],
@@ -50,10 +50,12 @@ def run(way, folder, large):
             "seconds": result["seconds"],
             "parts": result["microseconds_of_an_example"],
         }
-    drivers.run([sys.executable, HERE.parent / "Spark-Cluster" / "spark_launch.py", *flags], folder)
+    example_runs.run(
+        [sys.executable, HERE.parent / "Spark-Cluster" / "spark_launch.py", *flags], folder
+    )
     rates = []
     for task in ("worker-0", "worker-1"):
-        first, *pushes = drivers.pushes(folder, task=task)
+        first, *pushes = example_runs.pushes(folder, task=task)
         # As tfos.py does it: the first update sets up the graph.
         seconds = pushes[-1]["push_time"] - first["push_time"]
         rates.append(sum(push["examples"] for push in pushes) / seconds)
@@ -164,10 +166,10 @@ def tables(measured):
 
 
 def main():
-    parser = drivers.Parser(__doc__)
+    parser = arguments.Parser(__doc__)
     parser.number("--rounds", 5, "of all ways", metavar="N")
     flags = parser.parse_args()
-    output = drivers.output_directory("TensorFlowOnSpark").resolve()
+    output = example_runs.output_directory("TensorFlowOnSpark").resolve()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     logging.basicConfig(level=logging.CRITICAL)  # before TensorFlowOnSpark sets it to INFO
@@ -197,7 +199,7 @@ def main():
             "ways": ways,
             "alone": {name: spread([each[name] for each in alone]) for name in alone[0]},
             "load": load,
-            "about": drivers.setting(f"TensorFlow {hogwild.tf.version.VERSION}", *versions),
+            "about": text_tables.setting(f"TensorFlow {hogwild.tf.version.VERSION}", *versions),
         }
         # After each round, so that a failure in a later one loses none.
         (output / "rates.json").write_text(json.dumps(measured, indent=1) + "\n")

@@ -22,7 +22,7 @@ import types
 import warnings
 
 import numpy as np
-from lab.measure import drivers
+from lab.measure import arguments, example_runs
 from tfrun.launch import signals
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -268,7 +268,7 @@ def summary(flags, facts, seconds):
 
 
 def parse():
-    parser = drivers.Parser(__doc__)
+    parser = arguments.Parser(__doc__)
     master = os.environ.get("SPARK_MASTER", "local-cluster[3,1,1024]")
     for flag, default, words, more in (
         ("--mode", "both", "input mode", {"choices": ["tensorflow", "spark", "both"]}),
@@ -295,7 +295,7 @@ def main():
     warnings.filterwarnings("ignore", "pkg_resources")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    output, steps = drivers.output_directory("TensorFlowOnSpark").resolve(), flags.steps
+    output, steps = example_runs.output_directory("TensorFlowOnSpark").resolve(), flags.steps
     for mode in ["tensorflow", "spark"] if flags.mode == "both" else [flags.mode]:
         flags.mode, flags.output = mode, str(output / mode)
         flags.steps = steps if mode == "tensorflow" else 2**62  # the feed ends it

@@ -7,6 +7,7 @@ Kind:          driver
 Run:           bash run.sh
 """
 
+import collections
 import concurrent.futures
 import importlib.metadata
 import importlib.util
@@ -21,24 +22,24 @@ import time
 import gpu
 import numpy as np
 from lab import examples
-from lab.measure import drivers, idle
+from lab.measure import arguments, charts, example_runs, idle, sessions, text_tables
 from lab.pages import result_tables
 
-PEERS = pathlib.Path(__file__).resolve().with_name("peers.py")
+PEERS_SCRIPT = pathlib.Path(__file__).resolve().with_name("peers.py")
 # name: (layers, batch size, what a program's steps are multiplied by)
 MODELS = {"digits": ([64, 128, 64, 10], 32, 1), "wide": ([784, 512, 512, 10], 100, 0.2)}
-# The hidden layers of an example, and those of the wide model.
-HIDDEN = (
+# What stands in an example: its hidden layers, and what takes their place.
+WIDE_LAYERS = (
     'keras.layers.Dense(128, "relu"),\n            keras.layers.Dense(64, "relu"),',
     'keras.layers.Dense(512, "relu"),\n            keras.layers.Dense(512, "relu"),',
 )
-PS, ALL = ["--ps", "1", "--workers", "2"], ["--workers", "2"]
-STRATEGY, ONE = ["--chief", *PS], ["--workers", "1"]
-ALONE, TWICE = "Non-Distributed-Setup", "two of Non-Distributed-Setup that never talk"
+PS, ALL_REDUCE = ["--ps", "1", "--workers", "2"], ["--workers", "2"]
+STRATEGY, ONE_WORKER = ["--chief", *PS], ["--workers", "1"]
+ONE_PROCESS, TWO_PROCESSES = "Non-Distributed-Setup", "two of Non-Distributed-Setup that never talk"
 # In seconds: from the command to the first push of the last worker, and what both wait for.
 START_UP, IMPORT = "start of HogWild, seconds", "import of TensorFlow, seconds"
 # What leaves rate.json: the updates per second from the barrier "start" to the last update.
-TIMED = [
+TIMING = [
     (
         "            saved = int(pulled[1])",
         "            metrics.began = time.monotonic()\n            saved = int(pulled[1])",
@@ -51,8 +52,8 @@ TIMED = [
         '        if metrics.is_chief:\n            wait_until(lambda: ps.report("done")',
     ),
 ]
-UNOBSERVED = [
-    *TIMED,
+NO_OBSERVATION = [
+    *TIMING,
     (
         "            row = push_row(pull_time, version, loss, reply, flags)\n"
         "            tf.numpy_function(metrics.push, [row], [])\n",
@@ -60,7 +61,8 @@ UNOBSERVED = [
     ),
     ("if metrics.is_chief and metrics.step >=", "if False and metrics.step >="),  # no test
 ]
-CLOSURES_UNOBSERVED = [  # the same of Parameter-Server-Strategy, from the end of the first closure
+# The same of Parameter-Server-Strategy, from the end of the first closure.
+NO_OBSERVATION_OF_CLOSURES = [
     ("written.append(tf.stack(push_row(update, step, flags)))", "written.append(update.push)"),
     (
         'tf.pad(tf.stack(written), [[0, 0], [0, 1]], constant_values=tf.cast(rank, "float64"))',
@@ -78,16 +80,16 @@ CLOSURES_UNOBSERVED = [  # the same of Parameter-Server-Strategy, from the end o
         "        json.dump(rate, file)\n",
     ),
 ]
-OBSERVING, NOT_OBSERVING = "HogWild, timed", "HogWild, timed, without rows and tests"
-WITHOUT_ROWS = "Parameter-Server-Strategy, without rows and tests (10)"
+TIMED_HOGWILD, UNOBSERVED_HOGWILD = "HogWild, timed", "HogWild, timed, without rows and tests"
+UNOBSERVED_STRATEGY = "Parameter-Server-Strategy, without rows and tests (10)"
 # An example: (its folder, changes of its script, tfrun's flags, steps on digits, its own flags).
 EXAMPLES = {
     "HogWild (1 update a call)": ("HogWild", [], PS, 2000, "--updates-per-call", 1),
     "HogWild (10)": ("HogWild", [], PS, 4000),
     "Synchronous-SGD (10 steps a call)": ("Synchronous-SGD", [], PS, 1500),
     "DOWNPOUR-Easy (a push every 10 steps)": ("DOWNPOUR-Easy", [], PS, 1500),
-    "Collective-AllReduce (10 steps a call)": ("Collective-AllReduce", [], ALL, 2000),
-    "Ring-AllReduce (10)": ("Ring-AllReduce", [], ALL, 5000),
+    "Collective-AllReduce (10 steps a call)": ("Collective-AllReduce", [], ALL_REDUCE, 2000),
+    "Ring-AllReduce (10)": ("Ring-AllReduce", [], ALL_REDUCE, 5000),
     "Parameter-Server-Strategy (1 a closure)": (
         "Parameter-Server-Strategy",
         [],
@@ -97,21 +99,22 @@ EXAMPLES = {
         1,
     ),
     "Parameter-Server-Strategy (10)": ("Parameter-Server-Strategy", [], STRATEGY, 2000),
-    ALONE: ("Non-Distributed-Setup", [], ONE, 15000),
-    OBSERVING: ("HogWild", TIMED, PS, 4000),
-    NOT_OBSERVING: ("HogWild", UNOBSERVED, PS, 4000),
-    WITHOUT_ROWS: ("Parameter-Server-Strategy", CLOSURES_UNOBSERVED, STRATEGY, 2000),
+    ONE_PROCESS: ("Non-Distributed-Setup", [], ONE_WORKER, 15000),
+    TIMED_HOGWILD: ("HogWild", TIMING, PS, 4000),
+    UNOBSERVED_HOGWILD: ("HogWild", NO_OBSERVATION, PS, 4000),
+    UNOBSERVED_STRATEGY: ("Parameter-Server-Strategy", NO_OBSERVATION_OF_CLOSURES, STRATEGY, 2000),
 }
-# A peer: (its name in peers.py, steps together, tfrun's flags).
-OTHERS = {
-    "ParameterServerStrategy (1 a closure)": ("parameter-server", 1, STRATEGY),
-    "ParameterServerStrategy (10)": ("parameter-server", 10, STRATEGY),
-    "MultiWorkerMirroredStrategy (10 steps a call)": ("multi-worker", 10, ALL),
-    "DDP": ("ddp", 1, ALL),
-    "PyTorch, averaged every 10 steps": ("averaged", 10, ALL),
-    "two of PyTorch that never talk": ("alone", 10, ALL),
+# name: in peers.py. together: steps in a call, or between two averages. cluster: tfrun's flags.
+Peer = collections.namedtuple("Peer", "name together cluster")
+PEERS = {
+    "ParameterServerStrategy (1 a closure)": Peer("parameter-server", 1, STRATEGY),
+    "ParameterServerStrategy (10)": Peer("parameter-server", 10, STRATEGY),
+    "MultiWorkerMirroredStrategy (10 steps a call)": Peer("multi-worker", 10, ALL_REDUCE),
+    "DDP": Peer("ddp", 1, ALL_REDUCE),
+    "PyTorch, averaged every 10 steps": Peer("averaged", 10, ALL_REDUCE),
+    "two of PyTorch that never talk": Peer("alone", 10, ALL_REDUCE),
 }
-OF_PYTORCH = list(OTHERS)[3:]
+PYTORCH_PEERS = list(PEERS)[3:]
 # The forms in which a peer was measured, as peers.py knows them: the first one is compared.
 FORMS = {
     "parameter-server": ["unrolled, vector", "unrolled, vector, without run()", "unrolled", "loop"],
@@ -129,22 +132,22 @@ FORM_WORDS = (
 RATIOS = [
     ("HogWild (1 update a call)", "ParameterServerStrategy (1 a closure)"),
     ("HogWild (10)", "ParameterServerStrategy (10)"),
-    ("HogWild (10)", ALONE),
+    ("HogWild (10)", ONE_PROCESS),
     ("Synchronous-SGD (10 steps a call)", "DDP"),
     ("DOWNPOUR-Easy (a push every 10 steps)", "PyTorch, averaged every 10 steps"),
-    ("DOWNPOUR-Easy (a push every 10 steps)", TWICE),
+    ("DOWNPOUR-Easy (a push every 10 steps)", TWO_PROCESSES),
     ("Collective-AllReduce (10 steps a call)", "MultiWorkerMirroredStrategy (10 steps a call)"),
     ("Ring-AllReduce (10)", "DDP"),
     ("Parameter-Server-Strategy (1 a closure)", "ParameterServerStrategy (1 a closure)"),
     ("Parameter-Server-Strategy (10)", "ParameterServerStrategy (10)"),
-    ("Parameter-Server-Strategy (10)", WITHOUT_ROWS),
-    (WITHOUT_ROWS, "ParameterServerStrategy (10)"),
-    (TWICE, "two of PyTorch that never talk"),
-    (OBSERVING, NOT_OBSERVING),
+    ("Parameter-Server-Strategy (10)", UNOBSERVED_STRATEGY),
+    (UNOBSERVED_STRATEGY, "ParameterServerStrategy (10)"),
+    (TWO_PROCESSES, "two of PyTorch that never talk"),
+    (TIMED_HOGWILD, UNOBSERVED_HOGWILD),
     (START_UP, IMPORT),
 ]
-PROGRAMS = [*EXAMPLES, *OTHERS, TWICE]
-PROGRAMS.remove(OBSERVING)
+PROGRAMS = [*EXAMPLES, *PEERS, TWO_PROCESSES]
+PROGRAMS.remove(TIMED_HOGWILD)
 SECONDS = 3  # that a peer is measured for
 ONE_THREAD = {"TF_NUM_INTRAOP_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
@@ -157,58 +160,58 @@ def wide_data(folder):
     return path
 
 
-def example(name, model, folder, environment):
+def run_example(name, model, folder, environment):
     """Runs an example; returns the mini-batches per second of all its workers."""
-    place, changes, cluster, steps, *more = EXAMPLES[name]
-    layers, batch_size, part = MODELS[model]
-    script = examples.main_script(place)
-    more += ["--steps", int(steps * part), "--batch-size", batch_size]
+    example, changes, cluster, steps, *flags = EXAMPLES[name]
+    _, batch_size, share = MODELS[model]
+    script = examples.main_script(example)
+    flags += ["--steps", int(steps * share), "--batch-size", batch_size]
     if model != "digits":
-        changes = [*changes, HIDDEN]
-        more += ["--dataset", wide_data(folder), "--learning-rate", 0.01]
+        changes = [*changes, WIDE_LAYERS]
+        flags += ["--dataset", wide_data(folder), "--learning-rate", 0.01]
     copy, directory = folder / script.name, folder / "run"
     copy.write_text(examples.replaced(script, changes))
-    drivers.run(["tfrun", *cluster, "--", copy, *more], directory, **environment)
+    example_runs.run(["tfrun", *cluster, "--", copy, *flags], directory, **environment)
     if any("rate.json" in text for _, text in changes):
         return json.loads((directory / "rate.json").read_text())
     result = json.loads((directory / "result.json").read_text())
     return result["examples_per_second"] / batch_size
 
 
-def twice(name, model, folder, environment):
+def run_twice(name, model, folder, environment):
     """Runs an example of one process twice at once; returns the sum of both."""
     folders = [folder / "first", folder / "second"]
     for subfolder in folders:
         subfolder.mkdir()
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        rates = pool.map(lambda folder: example(name, model, folder, environment), folders)
+        rates = pool.map(lambda folder: run_example(name, model, folder, environment), folders)
         return sum(rates)
 
 
-def peer(name, model, folder, environment, form=None):
+def run_peer(name, model, folder, environment, form=None):
     """Runs a peer, in its fastest form or in this one; returns what example() does."""
-    kind, steps_per_call, cluster = OTHERS[name]
+    peer = PEERS[name]
     layers, batch_size, _ = MODELS[model]
-    more = ["--layers", json.dumps(layers), "--batch-size", batch_size]
-    more += ["--together", steps_per_call]
-    more += ["--form", form or FORMS[kind][0], "--seconds", SECONDS]
-    command = ["tfrun", *cluster, "--", PEERS, kind, *more]
-    drivers.run(command, folder / "run", **environment)
+    flags = ["--layers", json.dumps(layers), "--batch-size", batch_size]
+    flags += ["--together", peer.together]
+    flags += ["--form", form or FORMS[peer.name][0], "--seconds", SECONDS]
+    command = ["tfrun", *peer.cluster, "--", PEERS_SCRIPT, peer.name, *flags]
+    example_runs.run(command, folder / "run", **environment)
     return json.loads((folder / "run" / "rate.json").read_text())
 
 
-def start_up(folder):
+def measure_start_up(folder):
     """Returns the seconds from the command to the first push of HogWild's last worker."""
     began = time.time()
     script = examples.main_script("HogWild")
-    drivers.run(["tfrun", *PS, "--", script, "--steps", 200], folder / "run", **ONE_THREAD)
-    first = {}
-    for push in drivers.pushes(folder / "run"):
-        first.setdefault(push["task"], push["push_time"])
-    return max(first.values()) - began
+    example_runs.run(["tfrun", *PS, "--", script, "--steps", 200], folder / "run", **ONE_THREAD)
+    first_pushes = {}
+    for push in example_runs.pushes(folder / "run"):
+        first_pushes.setdefault(push["task"], push["push_time"])
+    return max(first_pushes.values()) - began
 
 
-def seconds_of_import():
+def measure_import():
     """Returns the seconds that a process takes which imports TensorFlow."""
     began = time.time()
     subprocess.run([sys.executable, "-c", "import tensorflow"], check=True, capture_output=True)
@@ -219,31 +222,31 @@ def measure(name, model, environment):
     """Returns the mini-batches per second of all workers of a program."""
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        if name == TWICE:
-            return twice(ALONE, model, folder, environment)
+        if name == TWO_PROCESSES:
+            return run_twice(ONE_PROCESS, model, folder, environment)
         if name == START_UP:
-            return start_up(folder)
+            return measure_start_up(folder)
         if name == IMPORT:
-            return seconds_of_import()
-        run = example if name in EXAMPLES else peer
+            return measure_import()
+        run = run_example if name in EXAMPLES else run_peer
         return run(name, model, folder, environment)
 
 
 def ratios(results):
     """Returns {(one program, the other): {model: the ratio of each round}} of RATIOS."""
     ratios_of_pairs = {}
-    for pair in RATIOS:
-        one, other = [results.get(name, {}) for name in pair]
+    for program, other in RATIOS:
+        rates, other_rates = results.get(program, {}), results.get(other, {})
         for model in MODELS:
-            if one.get(model) and other.get(model):  # the rounds that both have
-                values = [a / b for a, b in zip(one[model], other[model])]
-                ratios_of_pairs.setdefault(pair, {})[model] = values
+            if rates.get(model) and other_rates.get(model):  # the rounds that both have
+                values = [a / b for a, b in zip(rates[model], other_rates[model])]
+                ratios_of_pairs.setdefault((program, other), {})[model] = values
     return ratios_of_pairs
 
 
 def table_of(results):
     """Returns the table: of each program the rates, and below them the ratios of the rounds."""
-    table = drivers.plain_table("", *MODELS)
+    table = text_tables.plain_table("", *MODELS)
     for name, rates in results.items():
         table.add_row(name, *(words(rates.get(model, [])) for model in MODELS))
     table.add_section()
@@ -254,8 +257,8 @@ def table_of(results):
 
 def words(values):
     """Returns the median of values, and their range."""
-    large = values and statistics.median(values) >= 100
-    return drivers.spread(values, "{:,.0f}" if large else "{:.2f}")
+    is_large = values and statistics.median(values) >= 100
+    return text_tables.spread(values, "{:,.0f}" if is_large else "{:.2f}")
 
 
 def forms_table(results):
@@ -272,20 +275,20 @@ def forms_table(results):
 
 def measure_forms(names, flags):
     """Measures each form of these peers by turns; leaves forms.json and forms.txt."""
-    directory, results = drivers.output_directory("Benchmarks"), {}
+    directory, results = example_runs.output_directory("Benchmarks"), {}
     others = idle.wait(flags.anyway)
-    plan = [(f"{name}: {form}", name, form) for name in names for form in FORMS[OTHERS[name][0]]]
+    plan = [(f"{name}: {form}", name, form) for name in names for form in FORMS[PEERS[name].name]]
 
     def rate(case, _):
         _, name, form = case
         with tempfile.TemporaryDirectory() as folder:
-            return peer(name, "digits", pathlib.Path(folder), ONE_THREAD, form)
+            return run_peer(name, "digits", pathlib.Path(folder), ONE_THREAD, form)
 
     kept = directory / "measured-forms.json"
-    rates = drivers.measure_round_robin(drivers.table_console(120), plan, 3, rate, kept)
+    rates = sessions.measure_round_robin(text_tables.table_console(120), plan, 3, rate, kept=kept)
     for key, name, form in plan:
         results.setdefault(name, {})[form] = rates[key]
-    about = f"{drivers.setting(*versions())}; {idle.words(others.share())}"
+    about = f"{text_tables.setting(*versions())}; {idle.words(others.share())}"
     document = {"rates": results, "about": about}
     (directory / "forms.json").write_text(json.dumps(document, indent=1) + "\n")
     result_tables.leave(directory / "forms.txt", forms_table(document))
@@ -299,8 +302,8 @@ def draw(results, path, source):
         for (program, other), rows in ratios(results).items()
         if program in PROGRAMS
     }
-    figure, axes = drivers.subplots(1.1 + 0.42 * len(pairs))
-    colours = dict(zip(MODELS, drivers.FAMILIES))
+    figure, axes = charts.subplots(1.1 + 0.42 * len(pairs))
+    colours = dict(zip(MODELS, charts.COLOURS))
     for y, models in enumerate(pairs.values()):
         for number, (model, values) in enumerate(models.items()):
             height, colour = [y + 0.4 * number - 0.2], colours[model]
@@ -316,22 +319,22 @@ def draw(results, path, source):
     axes.invert_yaxis()
     axes.set_xlabel("ratio of mini-batches per second")
     axes.legend(frameon=False)
-    drivers.save(figure, path, source)
+    charts.save(figure, path, source)
 
 
 def main():
-    parser = drivers.Parser(__doc__)
+    parser = arguments.Parser(__doc__)
     parser.number("--rounds", 5, "in which each program runs once")
     parser.add_argument("--quick", action="store_true", help="one round, the smaller model only")
     parser.add_argument("--forms", action="store_true", help="the forms of the peers instead")
     parser.add_argument("--gpu", action="store_true", help="examples on a GPU and a CPU instead")
     parser.redraw(__file__)
-    programs = [*EXAMPLES, *OTHERS, TWICE, START_UP, IMPORT]
+    programs = [*EXAMPLES, *PEERS, TWO_PROCESSES, START_UP, IMPORT]
     if not importlib.util.find_spec("torch"):
-        programs = [name for name in programs if name not in OF_PYTORCH]
+        programs = [name for name in programs if name not in PYTORCH_PEERS]
     flags, cases = parser.only([(name,) for name in programs])
     if flags.forms:
-        return measure_forms([name for (name,) in cases if name in OTHERS], flags)
+        return measure_forms([name for (name,) in cases if name in PEERS], flags)
     if flags.gpu:
         return gpu.measure(flags, versions())
 
@@ -345,22 +348,24 @@ def main():
             if model == "digits" or name not in (START_UP, IMPORT)
         ]
         kept = directory / "measured.json"  # what an earlier session has measured
-        rates = drivers.measure_round_robin(
-            console, plan, rounds, lambda case, _: measure(*case[1:], ONE_THREAD), kept
+        rates = sessions.measure_round_robin(
+            console, plan, rounds, lambda case, _: measure(*case[1:], ONE_THREAD), kept=kept
         )
         results = {}
         for key, name, model in plan:
             results.setdefault(name, {})[model] = rates[key]
-        setting = drivers.setting(*versions())
+        setting = text_tables.setting(*versions())
         return results, f"mini-batches per second, {rounds} rounds, medians (range); {setting}"
 
-    drivers.report(__file__, flags, 120, measure_all, table_of, draw)
+    report = sessions.Report(script=__file__, flags=flags, width=120, table_of=table_of, draw=draw)
+    report.make(measure_all)
 
 
 def versions():
     """Returns the names and versions of what is compared."""
     by_name = {
-        d.name.lower().replace("_", "-"): d.version for d in importlib.metadata.distributions()
+        distribution.name.lower().replace("_", "-"): distribution.version
+        for distribution in importlib.metadata.distributions()
     }
     names = ["tensorflow", "tensorflow-cpu", "torch"]
     return [f"{name} {by_name[name]}" for name in names if name in by_name]

@@ -51,18 +51,19 @@ def tensorflow_step(layers, batch_size, as_vector):
 
     # On the ps this would be one copy for all; as constants the rows are where they are needed.
     x, y = data(layers)
-    first = []
+    values = []
     for rows, columns in itertools.pairwise(layers):
-        first.append(tf.random.stateless_normal([rows, columns], (1, 2), stddev=0.05))
-        first.append(tf.zeros([columns]))
-    shapes = [v.shape for v in first]
+        values.append(tf.random.stateless_normal([rows, columns], (1, 2), stddev=0.05))
+        values.append(tf.zeros([columns]))
+    shapes = [v.shape for v in values]
     if as_vector:
-        first = [tf.concat([tf.reshape(v, [-1]) for v in first], 0)]
-    w = [tf.Variable(v) for v in first]
+        values = [tf.concat([tf.reshape(v, [-1]) for v in values], 0)]
+    w = [tf.Variable(v) for v in values]
 
     def gradient():
-        drawn = tf.random.uniform([batch_size], 0, ROWS, tf.int32)
-        inputs, labels = tf.gather(tf.constant(x), drawn), tf.gather(tf.constant(y), drawn)
+        rows_drawn = tf.random.uniform([batch_size], 0, ROWS, tf.int32)
+        inputs = tf.gather(tf.constant(x), rows_drawn)
+        labels = tf.gather(tf.constant(y), rows_drawn)
         with tf.GradientTape() as tape:
             parts = w
             if as_vector:
@@ -100,27 +101,30 @@ def parameter_server(flags):
         w, gradient = tensorflow_step(flags.layers, flags.batch_size, "vector" in flags.form)
         step = tf.Variable(0, dtype=tf.int64)
 
-    def one():
+    def step_on_replica():
         for v, g in zip(w, gradient()):
             v.assign_sub(RATE * g)
         step.assign_add(1)
 
-    run = (lambda step: step()) if "without run()" in flags.form else strategy.run
-    numbers = tf.range if "loop" in flags.form else range  # of the graph, or unrolled
+    def call_directly(step):
+        step()
+
+    run_step = call_directly if "without run()" in flags.form else strategy.run
+    range_of_steps = tf.range if "loop" in flags.form else range  # of the graph, or unrolled
 
     @tf.function
     def closure():
-        for _ in numbers(flags.together):
-            run(one)
+        for _ in range_of_steps(flags.together):
+            run_step(step_on_replica)
 
-    at_once = 40 * len(WORKERS) // flags.together + 2 * len(WORKERS)
+    closures = 40 * len(WORKERS) // flags.together + 2 * len(WORKERS)
 
     def call():
-        for _ in range(at_once):
+        for _ in range(closures):
             coordinator.schedule(closure)
         coordinator.join()
 
-    return rate_of(call, flags.seconds, at_once * flags.together)
+    return rate_of(call, flags.seconds, closures * flags.together)
 
 
 def multi_worker(flags):
@@ -139,17 +143,17 @@ def multi_worker(flags):
         for v, g in zip(w, gradients):
             strategy.extended.update(v, lambda v, g: v.assign_sub(RATE * g), args=(g,))
 
-    def one():
+    def step_on_replica():
         replica = tf.distribute.get_replica_context()
         mean = replica.all_reduce(tf.distribute.ReduceOp.MEAN, gradient())
         replica.merge_call(update, args=(mean,))
 
-    numbers = tf.range if "loop" in flags.form else range  # of the graph, or unrolled
+    range_of_steps = tf.range if "loop" in flags.form else range  # of the graph, or unrolled
 
     @tf.function
     def steps():
-        for _ in numbers(flags.together):
-            strategy.run(one)
+        for _ in range_of_steps(flags.together):
+            strategy.run(step_on_replica)
 
     for _ in range(WARM_UP):
         steps()
@@ -178,24 +182,24 @@ def parameters_in_one_vector(model):
     """Lets the parameters be parts of one vector, which then travels; returns it."""
     from torch import nn
 
-    whole, begin = nn.utils.parameters_to_vector(model.parameters()).detach(), 0
+    vector, begin = nn.utils.parameters_to_vector(model.parameters()).detach(), 0
     for parameter in model.parameters():
-        parameter.data = whole[begin : begin + parameter.numel()].view_as(parameter)
+        parameter.data = vector[begin : begin + parameter.numel()].view_as(parameter)
         begin += parameter.numel()
-    return whole
+    return vector
 
 
-def average(model, whole):
-    """Sets w to the mean of all workers'. whole: the vector that has w, None if there is none."""
+def average(model, vector):
+    """Sets w to the mean of all workers'. vector: the one that has w, None if there is none."""
     from torch import distributed, nn
 
-    if whole is not None:
-        distributed.all_reduce(whole)
-        whole.div_(len(WORKERS))
+    if vector is not None:
+        distributed.all_reduce(vector)
+        vector.div_(len(WORKERS))
     else:
-        copied = nn.utils.parameters_to_vector(model.parameters()).detach()
-        distributed.all_reduce(copied)
-        nn.utils.vector_to_parameters(copied / len(WORKERS), model.parameters())
+        copy = nn.utils.parameters_to_vector(model.parameters()).detach()
+        distributed.all_reduce(copy)
+        nn.utils.vector_to_parameters(copy / len(WORKERS), model.parameters())
 
 
 def pytorch(flags, kind):
@@ -211,10 +215,12 @@ def pytorch(flags, kind):
     y = y.long()
     torch.manual_seed(0)
     model = pytorch_model(flags.layers)
-    whole = parameters_in_one_vector(model) if "flat" in flags.form else None
+    vector = parameters_in_one_vector(model) if "flat" in flags.form else None
     if kind == "ddp":
-        views = {"static_graph": True, "gradient_as_bucket_view": True}
-        model = nn.parallel.DistributedDataParallel(model, **views if "views" in flags.form else {})
+        views = "views" in flags.form
+        model = nn.parallel.DistributedDataParallel(
+            model, static_graph=views, gradient_as_bucket_view=views
+        )
     optimizer = torch.optim.SGD(model.parameters(), RATE, fused="fused" in flags.form)
     loss = nn.CrossEntropyLoss()
 
@@ -225,7 +231,7 @@ def pytorch(flags, kind):
             loss(model(x[rows]), y[rows]).backward()
             optimizer.step()
         if kind == "averaged":
-            average(model, whole)
+            average(model, vector)
 
     for _ in range(WARM_UP):
         steps()

@@ -29,13 +29,18 @@ import search
 import tables
 import verdict
 from lab import examples
-from lab.measure import drivers, idle
+from lab.measure import arguments, example_runs, idle, text_tables
+from rich.console import Console
+from rich.progress import track
 from tfrun import problems
 from tfrun.runs import run_directory
 
 TRIES = 3  # of a run while other processes use the machine
 MOST_TUNING = 0.3  # of a core that these may use while a setting is tried
-FINAL, AGAIN = 100, 200  # the first seed of the runs that are reported, and of the A/A row
+FINAL_SEED, AGAIN_SEED = (
+    100,
+    200,
+)  # the first seed of the runs that are reported, and of the A/A row
 SEEDS, OWN_SEEDS = 5, 3  # runs at the best setting; of a problem of one's own
 OWN_SECONDS = 20  # of a run of such a problem
 START_SECONDS, LOCAL_SECONDS = 8, 12  # to start and to end a run; of one without seconds: guesses
@@ -43,18 +48,23 @@ USUAL_TRIES = (6, 9)  # of a search: so many, and so many for each hyperparamete
 WIDTH = 250  # of table.txt
 SLOW_NETWORK = examples.ROOT / "Measurements" / "Slow-Network"
 # Everything waits for a test in these kinds; the seconds are without it.
-WAITING = ("single process", "parameter server, synchronous", "all-reduce", "gossip, synchronous")
-TOGETHER = (*WAITING[1:], "gossip, asynchronous")  # step with all workers
-KINDS = (*WAITING, "parameter server, asynchronous", "coordinator", "gossip, asynchronous")
+WAITING_KINDS = (
+    "single process",
+    "parameter server, synchronous",
+    "all-reduce",
+    "gossip, synchronous",
+)
+SYNCHRONOUS_KINDS = (*WAITING_KINDS[1:], "gossip, asynchronous")  # step with all workers
+KINDS = (*WAITING_KINDS, "parameter server, asynchronous", "coordinator", "gossip, asynchronous")
 FURTHER = "Further-Algorithms/"
-ONE = "Non-Distributed-Setup"
-DENSE = 'keras.layers.Dense(128, "relu"),\n            keras.layers.Dense(64, "relu"),'
+ONE_PROCESS = "Non-Distributed-Setup"
+DENSE_LAYERS = 'keras.layers.Dense(128, "relu"),\n            keras.layers.Dense(64, "relu"),'
 CONVOLUTIONS = """keras.layers.Reshape((8, 8, 1)),
             keras.layers.Conv2D(32, 3, padding="same", activation="relu"),
             keras.layers.Conv2D(32, 3, padding="same", activation="relu"),
             keras.layers.MaxPool2D(),
             keras.layers.Flatten(),"""
-CONVOLUTIONAL = [(DENSE, CONVOLUTIONS)]  # what changes a script's model
+CONVOLUTIONAL = [(DENSE_LAYERS, CONVOLUTIONS)]  # what changes a script's model
 TWO_THREADS = (
     one_run.ENVIRONMENT,
     one_run.ENVIRONMENT.replace("(", '(TF_NUM_INTRAOP_THREADS="2", OMP_NUM_THREADS="2", '),
@@ -64,29 +74,29 @@ SERVER_RATE = (STEPS_FLAG, '    ("server-rate", 0.1, "of the common step"),\n' +
 
 # Rows: what a table calls a row, and what it is ------------------------------------------------
 
-# example: its folder and own flags. changes: of its script. more: hyperparameters that these add.
+# example: its folder and own flags. changes: of its script. hyperparameters: those that they add.
 # follows, setting: a row that is not tuned: setting(results of the row that it follows) returns
-# the words of its flags. first: its first seed. workers: None: as many as the task has.
+# the words of its flags. workers: None: as many as the task has.
 Row = collections.namedtuple(
     "Row",
-    "example changes more follows setting first workers",
-    defaults=((), (), None, None, FINAL, None),
+    "example changes hyperparameters follows setting first_seed workers",
+    defaults=((), (), None, None, FINAL_SEED, None),
 )
 
 
-def words_of(result):
+def chosen_flags(result):
     """Returns the flags that were chosen."""
     return result["chosen"]
 
 
-def with_rate(words, factor, flag="learning-rate"):
+def multiply_rate(words, factor, flag="learning-rate"):
     """Returns flags, one of which is multiplied."""
     return re.sub(
         rf"--{flag} (\S+)", lambda match: f"--{flag} {float(match[1]) * factor:.4g}", words
     )
 
 
-def mean_factor(result):
+def flags_at_mean_rate(result):
     """Returns DynSGD's flags as HogWild's: its rate times the mean of 1 / (1 + staleness)."""
     pushes = 0
     weights = 0.0
@@ -94,12 +104,12 @@ def mean_factor(result):
         counts = np.array(run["histogram"])  # of pushes, by staleness
         pushes += counts.sum()
         weights += (counts / (1 + np.arange(len(counts)))).sum()
-    return with_rate(result["chosen"], float(weights / pushes))
+    return multiply_rate(result["chosen"], float(weights / pushes))
 
 
-def no_momentum(result):
+def flags_without_momentum(result):
     """Returns the flags of Async-Local-SGD without momentum, at the same step in the long run."""
-    return with_rate(result["chosen"], 1 / (1 - 0.9), "outer-rate") + " --outer-momentum 1e-06"
+    return multiply_rate(result["chosen"], 1 / (1 - 0.9), "outer-rate") + " --outer-momentum 1e-06"
 
 
 def completed_runs(result):
@@ -107,29 +117,36 @@ def completed_runs(result):
     return [run for run in result["runs"] if run.get("test_loss") is not None]
 
 
-ALONE = tables.ALONE
-ASYNC = FURTHER + "Async-Local-SGD"
+ONE_PROCESS_ROWS = tables.ONE_PROCESS_ROWS
+ASYNC_LOCAL_SGD = FURTHER + "Async-Local-SGD"
 ADAMW = FURTHER + "DiLoCo, one worker, 2 threads"  # whose common step takes what AdamW has found
 ADAG_MEAN = "flags.learning_rate * a / flags.local_steps"
 SAGN_MEAN = "flags.learning_rate / n * tf.add_n(means)"
 # DC-ASGD-a (Zheng et al. 2017): lambda / sqrt(a running mean of the gradient's square).
-COMPENSATION = FURTHER + "Delay-Compensation"
-LOCK = "    lock = tf.CriticalSection()"
-MISSED = "            corrected = g + flags.compensation * g * g * late\n"
-ADAPTIVE = """            square = mean.assign(0.95 * mean.read_value() + (1 - 0.95) * g * g)
+DELAY_COMPENSATION = FURTHER + "Delay-Compensation"
+LOCK_LINE = "    lock = tf.CriticalSection()"
+CORRECTION_LINES = "            corrected = g + flags.compensation * g * g * late\n"
+ADAPTIVE_LINES = """            square = mean.assign(0.95 * mean.read_value() + (1 - 0.95) * g * g)
             corrected = g + flags.compensation * g * g * late / tf.sqrt(square + 1e-7)
 """
-TEN = FURTHER + "Local-SGD --local-steps 10"
-SPECIAL = {
-    TEN + ", A/A": Row(TEN, follows=TEN, setting=words_of, first=AGAIN),
-    COMPENSATION + ", adaptive": Row(
-        COMPENSATION,
-        ((LOCK, f"    mean = tf.Variable(tf.zeros(w.shape))\n{LOCK}"), (MISSED, ADAPTIVE)),
+TEN_LOCAL_STEPS = FURTHER + "Local-SGD --local-steps 10"
+SPECIAL_ROWS = {
+    TEN_LOCAL_STEPS + ", A/A": Row(
+        TEN_LOCAL_STEPS, follows=TEN_LOCAL_STEPS, setting=chosen_flags, first_seed=AGAIN_SEED
     ),
-    f"{ONE}, 2 threads": Row(ONE, (TWO_THREADS,)),
-    "HogWild, A/A": Row("HogWild", follows="HogWild", setting=words_of, first=AGAIN),
-    "HogWild, DynSGD's mean rate": Row("HogWild", follows="DynSGD", setting=mean_factor),
-    ASYNC + ", no momentum": Row(ASYNC, follows=ASYNC, setting=no_momentum),
+    DELAY_COMPENSATION + ", adaptive": Row(
+        DELAY_COMPENSATION,
+        (
+            (LOCK_LINE, f"    mean = tf.Variable(tf.zeros(w.shape))\n{LOCK_LINE}"),
+            (CORRECTION_LINES, ADAPTIVE_LINES),
+        ),
+    ),
+    f"{ONE_PROCESS}, 2 threads": Row(ONE_PROCESS, (TWO_THREADS,)),
+    "HogWild, A/A": Row("HogWild", follows="HogWild", setting=chosen_flags, first_seed=AGAIN_SEED),
+    "HogWild, DynSGD's mean rate": Row("HogWild", follows="DynSGD", setting=flags_at_mean_rate),
+    ASYNC_LOCAL_SGD + ", no momentum": Row(
+        ASYNC_LOCAL_SGD, follows=ASYNC_LOCAL_SGD, setting=flags_without_momentum
+    ),
     "ADAG, a server rate": Row(
         "ADAG",
         (SERVER_RATE, (ADAG_MEAN, ADAG_MEAN.replace("learning", "server"))),
@@ -152,7 +169,7 @@ SPECIAL = {
 
 def row_of(name):
     """Returns the Row that a name stands for: a special one, or a folder with flags."""
-    return SPECIAL.get(name) or Row(name)
+    return SPECIAL_ROWS.get(name) or Row(name)
 
 
 # Tasks -----------------------------------------------------------------------------------------
@@ -165,63 +182,84 @@ Task = collections.namedtuple(
     "workers rows batch seconds local law mean changes problem link local_steps",
     defaults=(None, None, 0, (), None, None, 10),
 )
-ACCURACY = ("accuracy", drivers.TARGET)
-EQUAL, DIFFERENT = "8 workers, CV 0.1", "8 workers, CV 1"
-BACKUP = "Synchronous-SGD --backup-workers 1"
-ORDER = [ONE, "HogWild", "Synchronous-SGD", "Ring-AllReduce", FURTHER + "Local-SGD"]
-ORDER += ["DOWNPOUR", "ADAG", "DynSGD", "AEASGD", FURTHER + "Bounded-Staleness", "HogWild, A/A"]
-ORDER += ["HogWild, DynSGD's mean rate", FURTHER + "Delay-Compensation", FURTHER + "DiLoCo"]
-ORDER += ["SAGN", FURTHER + "Gossip-SGD", "Collective-AllReduce", "Parameter-Server-Strategy"]
-ORDER += ["Parameter-Server-Strategy, one a closure", "AEAMSGD", "DOWNPOUR-Easy", ASYNC]
-ORDER += [ASYNC + ", no momentum", "ADAG, a server rate", "SAGN, a server rate"]
-ORDER.append(FURTHER + "DiLoCo, no outer momentum")
-ORDER.append(FURTHER + "Delay-Compensation, adaptive")
-ORDER += ["Synchronous-SGD-different-learning-rates", FURTHER + "Compressed-AllReduce"]
-ORDER += [FURTHER + "Sharded-Training", FURTHER + "D-PSGD", BACKUP]
-SEVEN = [ONE, "HogWild", "Synchronous-SGD", "Ring-AllReduce", FURTHER + "Local-SGD"]
-SEVEN += ["ADAG", "DynSGD"]
-CONVOLUTION_ROWS = [ONE, f"{ONE}, 2 threads", "HogWild --batch-size 64"]
+ACCURACY = ("accuracy", 0.97)
+STEADY_TIMES, VARYING_TIMES = "8 workers, CV 0.1", "8 workers, CV 1"
+BACKUP_ROW = "Synchronous-SGD --backup-workers 1"
+ALL_ROWS = [ONE_PROCESS, "HogWild", "Synchronous-SGD", "Ring-AllReduce", FURTHER + "Local-SGD"]
+ALL_ROWS += ["DOWNPOUR", "ADAG", "DynSGD", "AEASGD", FURTHER + "Bounded-Staleness", "HogWild, A/A"]
+ALL_ROWS += ["HogWild, DynSGD's mean rate", FURTHER + "Delay-Compensation", FURTHER + "DiLoCo"]
+ALL_ROWS += ["SAGN", FURTHER + "Gossip-SGD", "Collective-AllReduce", "Parameter-Server-Strategy"]
+ALL_ROWS += [
+    "Parameter-Server-Strategy, one a closure",
+    "AEAMSGD",
+    "DOWNPOUR-Easy",
+    ASYNC_LOCAL_SGD,
+]
+ALL_ROWS += [ASYNC_LOCAL_SGD + ", no momentum", "ADAG, a server rate", "SAGN, a server rate"]
+ALL_ROWS.append(FURTHER + "DiLoCo, no outer momentum")
+ALL_ROWS.append(FURTHER + "Delay-Compensation, adaptive")
+ALL_ROWS += ["Synchronous-SGD-different-learning-rates", FURTHER + "Compressed-AllReduce"]
+ALL_ROWS += [FURTHER + "Sharded-Training", FURTHER + "D-PSGD", BACKUP_ROW]
+SEVEN_ROWS = [ONE_PROCESS, "HogWild", "Synchronous-SGD", "Ring-AllReduce", FURTHER + "Local-SGD"]
+SEVEN_ROWS += ["ADAG", "DynSGD"]
+CONVOLUTION_ROWS = [ONE_PROCESS, f"{ONE_PROCESS}, 2 threads", "HogWild --batch-size 64"]
 CONVOLUTION_ROWS += [f"{name} --batch-size 64" for name in ("Synchronous-SGD", "Ring-AllReduce")]
 CONVOLUTION_ROWS += [FURTHER + "Local-SGD --batch-size 64", "HogWild", "Ring-AllReduce"]
-GPT_ROWS = [ONE, f"{ONE}, 2 threads", "HogWild", "Ring-AllReduce", FURTHER + "Local-SGD"]
+GPT_ROWS = [
+    ONE_PROCESS,
+    f"{ONE_PROCESS}, 2 threads",
+    "HogWild",
+    "Ring-AllReduce",
+    FURTHER + "Local-SGD",
+]
 GPT_ROWS += [FURTHER + "DiLoCo", ADAMW]
-LINK_ROWS = [ONE, "HogWild", "Ring-AllReduce", FURTHER + "Local-SGD", "ADAG"]
+LINK_ROWS = [ONE_PROCESS, "HogWild", "Ring-AllReduce", FURTHER + "Local-SGD", "ADAG"]
 LINK_ROWS.append(FURTHER + "Compressed-AllReduce")
-DIGITS_ROWS = [ONE, f"{ONE}, 2 threads", *SEVEN[1:], "HogWild, A/A", "Parameter-Server-Strategy"]
-ROUNDS = [
+DIGITS_ROWS = [
+    ONE_PROCESS,
+    f"{ONE_PROCESS}, 2 threads",
+    *SEVEN_ROWS[1:],
+    "HogWild, A/A",
+    "Parameter-Server-Strategy",
+]
+ROUND_ROWS = [
     f"{FURTHER}{example} --local-steps {T}"
     for T in (1, 10, 100)
     for example in ("Local-SGD", "Local-SGD --slow-momentum 0.5", "DiLoCo")
 ]
-ROUNDS.append(TEN + ", A/A")
+ROUND_ROWS.append(TEN_LOCAL_STEPS + ", A/A")
 DIGITS, CONVOLUTION, GPT = "digits", "convolution", "GPT"
-LOCAL, STREAM = "local steps", "local steps, one pass"
+LOCAL_STEPS_TASK, ONE_PASS_TASK = "local steps", "local steps, one pass"
 GPT_FILE = examples.ROOT / "Your-Model" / "gpt.py"
 
 
-def eight(law, rows):
+def eight_workers_task(law, rows):
     """Returns the Task of eight workers with this law of times."""
     return Task(workers=8, rows=rows, batch=32, seconds=6, law=law, mean=0.03, local_steps=3)
 
 
 TASKS = {
-    EQUAL: eight(0.1, ORDER),
-    DIFFERENT: eight(1.0, ORDER),
+    STEADY_TIMES: eight_workers_task(0.1, ALL_ROWS),
+    VARYING_TIMES: eight_workers_task(1.0, ALL_ROWS),
     GPT: Task(workers=2, rows=GPT_ROWS, batch=16, seconds=40, problem=GPT_FILE),
     "4 workers, 10 Mbit/s": Task(workers=4, rows=LINK_ROWS, batch=32, seconds=10, link=10),
     "4 workers, 100 Mbit/s": Task(workers=4, rows=LINK_ROWS, batch=32, seconds=6, link=100),
-    "8 workers, CV 0.5": eight(0.5, [*SEVEN, "HogWild, A/A"]),
-    "8 workers, one slow": eight("one slow", [*SEVEN, "HogWild, A/A", BACKUP]),
-    "8 workers, CV 0": eight(0.0, [*SEVEN, "HogWild, A/A"]),
-    "8 workers, CV 0.25": eight(0.25, [*SEVEN, "HogWild, A/A"]),
+    "8 workers, CV 0.5": eight_workers_task(0.5, [*SEVEN_ROWS, "HogWild, A/A"]),
+    "8 workers, one slow": eight_workers_task(
+        "one slow", [*SEVEN_ROWS, "HogWild, A/A", BACKUP_ROW]
+    ),
+    "8 workers, CV 0": eight_workers_task(0.0, [*SEVEN_ROWS, "HogWild, A/A"]),
+    "8 workers, CV 0.25": eight_workers_task(0.25, [*SEVEN_ROWS, "HogWild, A/A"]),
     CONVOLUTION: Task(
         workers=2, rows=CONVOLUTION_ROWS, batch=128, seconds=1.5, changes=CONVOLUTIONAL
     ),
     DIGITS: Task(workers=2, rows=DIGITS_ROWS, batch=32, seconds=1.5),
-    LOCAL: Task(workers=8, rows=ROUNDS, batch=32, seconds=None, local=1000, local_steps=None),
-    STREAM: Task(
+    LOCAL_STEPS_TASK: Task(
+        workers=8, rows=ROUND_ROWS, batch=32, seconds=None, local=1000, local_steps=None
+    ),
+    ONE_PASS_TASK: Task(
         workers=8,
-        rows=ROUNDS,
+        rows=ROUND_ROWS,
         batch=32,
         seconds=None,
         local=500,
@@ -229,18 +267,18 @@ TASKS = {
         local_steps=None,
     ),
 }
-TOGETHER_TASKS = [EQUAL, DIFFERENT]  # are measured row by row
-QUICK = [ONE, "HogWild", "Synchronous-SGD"]
+ROW_BY_ROW_TASKS = [STEADY_TIMES, VARYING_TIMES]  # are measured row by row
+QUICK_ROWS = [ONE_PROCESS, "HogWild", "Synchronous-SGD"]
 # Where a search begins: the step of the learning rate, 0.1 * 2**(step / 2).
 STARTS = {"HogWild": 1, "Synchronous-SGD": 5, "Ring-AllReduce": 5, "Collective-AllReduce": 5}
 STARTS |= {FURTHER + "Local-SGD": 5, "DOWNPOUR": 0, "ADAG": 3, "DynSGD": 4, "AEASGD": 3}
 STARTS |= {FURTHER + "DiLoCo": -8, FURTHER + "Delay-Compensation": 1, "DOWNPOUR-Easy": -2}
 STARTS |= {FURTHER + "Bounded-Staleness": 1, "Parameter-Server-Strategy": 1, "AEAMSGD": 0}
 STARTS |= {FURTHER + "Sharded-Training": -5, FURTHER + "Gossip-SGD": 6, FURTHER + "D-PSGD": 6}
-STARTS |= {ASYNC: -3}
+STARTS |= {ASYNC_LOCAL_SGD: -3}
 START = 3
 GPT_START = 3  # of those with another scale than AdamW's
-SUMS = ("DOWNPOUR-Easy", ASYNC)  # push T gradients' sum
+SUMMING_EXAMPLES = ("DOWNPOUR-Easy", ASYNC_LOCAL_SGD)  # push T gradients' sum
 ALPHAS = (0.056, 0.112, 0.225, 0.45, 0.9)  # alpha times the workers, beta of Zhang et al. 2015
 LOCAL_STEPS = (1, 3, 10, 30, 100, 300)
 LAMBDAS = (0.04, 0.4, 4, 40, 400, 4000, 40000)
@@ -317,9 +355,9 @@ def value_of(flag, words):
 def hyperparameters_of(name, task, before=None):
     """Returns a row's Hyperparameters. before: {flag: the step at which its search may begin}."""
     row = row_of(name)
-    folder, *own = shlex.split(row.example)
-    own = [word.split("=")[0] for word in own]
-    if row.follows or "--learning-rate" in own or "--learning-rates" in own:
+    folder, *own_flags = shlex.split(row.example)
+    own_flags = [word.split("=")[0] for word in own_flags]
+    if row.follows or "--learning-rate" in own_flags or "--learning-rates" in own_flags:
         return []
     start = STARTS.get(folder, START)
     if task.problem and start > -5:
@@ -332,13 +370,14 @@ def hyperparameters_of(name, task, before=None):
     if has_flag(folder, "rho"):
         hyperparameters.append(search.ladder("rho", ALPHAS, 0.45))
     if has_flag(folder, "outer-rate"):
-        hyperparameters.append(search.rate("outer-rate", 6 if "--outer-momentum" in own else 2))
+        start = 6 if "--outer-momentum" in own_flags else 2
+        hyperparameters.append(search.rate("outer-rate", start))
     if has_flag(folder, "compensation"):
         hyperparameters.append(search.ladder("compensation", LAMBDAS, 4))
     hyperparameters = [
         hyperparameter
-        for hyperparameter in [*hyperparameters, *row.more]
-        if f"--{hyperparameter.flag}" not in own
+        for hyperparameter in [*hyperparameters, *row.hyperparameters]
+        if f"--{hyperparameter.flag}" not in own_flags
     ]
     return [
         hyperparameter._replace(start=(before or {}).get(hyperparameter.flag, hyperparameter.start))
@@ -358,16 +397,16 @@ def flags_of_point(name, task, hyperparameters, point):
     flags = [f"--{flag} {value:g}" for flag, value in values.items()]
     folder = folder_of(name)
     if has_flag(folder, "learning-rates"):
-        several = re.search(r'\("learning-rates", "([\d.,]+)"', text_of(folder))[1].split(",")
-        factor = values["learning-rate"] / float(several[0])
-        rates = ",".join(f"{factor * float(rate):g}" for rate in several)
+        defaults = re.search(r'\("learning-rates", "([\d.,]+)"', text_of(folder))[1].split(",")
+        factor = values["learning-rate"] / float(defaults[0])
+        rates = ",".join(f"{factor * float(rate):g}" for rate in defaults)
         flags[0] = f"--learning-rates {rates}"
     return " ".join(flags)
 
 
 def pushes_sum(name):
     """Returns whether a row pushes the sum of T gradients."""
-    return folder_of(name) in SUMS
+    return folder_of(name) in SUMMING_EXAMPLES
 
 
 # Measuring -------------------------------------------------------------------------------------
@@ -378,7 +417,7 @@ def data_files(directory, streams):
 
     Behind the rows of the validation or the test stand rows of the training data.
     """
-    data = examples.load(examples.main_script(ONE)).load_data("digits")
+    data = examples.load(examples.main_script(ONE_PROCESS)).load_data("digits")
     n, files = one_run.ROWS, {}
     x, y = data.x_train, data.y_train
     if streams:
@@ -387,9 +426,9 @@ def data_files(directory, streams):
         parts = {"validation": (x[:-n], y[:-n], x[-n:], y[-n:]), "final": data}
     for name, (x, y, x_test, y_test) in parts.items():
         files[name] = directory / f"{name.replace(' ', '_')}.npz"
-        both = np.concatenate([x_test, x[:n]]), np.concatenate([y_test, y[:n]])
+        arrays = np.concatenate([x_test, x[:n]]), np.concatenate([y_test, y[:n]])
         if not files[name].exists():
-            np.savez(files[name], **dict(zip(data._fields, (x, y, *both))))
+            np.savez(files[name], **dict(zip(data._fields, (x, y, *arrays))))
     return files
 
 
@@ -431,9 +470,11 @@ class Measurement:
         """Returns the file with a task's data; None for those of a problem file."""
         if self.flags.tasks[task_name].problem:
             return None
-        name = ("stream " if task_name == STREAM else "") + ("validation" if tuning else "final")
+        name = ("stream " if task_name == ONE_PASS_TASK else "") + (
+            "validation" if tuning else "final"
+        )
         if name not in self.files:
-            self.files |= data_files(self.directory, task_name == STREAM)
+            self.files |= data_files(self.directory, task_name == ONE_PASS_TASK)
         return self.files[name]
 
     def target(self, task_name, name, tuning):
@@ -444,41 +485,41 @@ class Measurement:
         if not self.flags.tasks[task_name].problem:
             return ACCURACY
         if not tuning:
-            return "loss", report.loss_to_reach(self.cases, task_name, ALONE, self.flags.seeds)
+            return "loss", report.loss_to_reach(
+                self.cases, task_name, ONE_PROCESS_ROWS, self.flags.seeds
+            )
         losses = []
-        for alone in ALONE if name not in ALONE else ():
-            tries = self.case(task_name, alone)["tries"]
-            if (point := search.chosen(tries)) is not None:
-                latest = search.latest(tries)[point].values()
-                least = [min(tried["curve"][1], default=math.inf) for tried in latest]
-                losses.append(statistics.median(least))
+        if name not in ONE_PROCESS_ROWS:
+            for row in ONE_PROCESS_ROWS:
+                tries = self.case(task_name, row)["tries"]
+                if (point := search.choose(tries)) is not None:
+                    latest = search.latest(tries)[point].values()
+                    least = [min(tried["curve"][1], default=math.inf) for tried in latest]
+                    losses.append(statistics.median(least))
         return "loss", min(losses, default=None)
 
     def start(self, task_name, name, flags, seed):
         """Returns the one_run.Start of a row with these words."""
         task, row = self.flags.tasks[task_name], row_of(name)
-        folder, *more = shlex.split(row.example)
-        call, calls = calls_of(task, folder, more)
-        more += [*call, *flags.split()]
+        folder, *script_flags = shlex.split(row.example)
+        call_flags, calls = calls_of(task, folder, script_flags)
+        script_flags += [*call_flags, *flags.split()]
         if task.batch and "--batch-size" not in row.example:
-            more += ["--batch-size", str(task.batch)]
+            script_flags += ["--batch-size", str(task.batch)]
         changes = [*task.changes, *row.changes]
-        if folder == ONE and task.link:
-            hosts = None
-        else:
-            hosts = self.hosts if task.link else None
+        has_hosts = task.link and folder != ONE_PROCESS
         return one_run.Start(
             script=examples.main_script(folder),
             jobs=jobs(task, name),
-            flags=more,
+            flags=script_flags,
             changes=changes,
             problem=task.problem,
             law=task.law,
             mean=task.mean,
             calls=calls,
-            waits=kind(folder) in WAITING,
+            waits=kind(folder) in WAITING_KINDS,
             seed=seed,
-            hosts=hosts,
+            hosts=self.hosts if has_hosts else None,
             link=task.link,
         )
 
@@ -493,9 +534,10 @@ class Measurement:
                 rate = tried["updates_per_second"] * local_steps(name, tried["words"]) / T
                 break
         else:
-            n, mean = workers_of(task, name), task.mean + (0.05 if task.problem else 0.002)
-            synchronous = kind(folder_of(name)) in TOGETHER
-            rate = (1 / mean / 1.5 if synchronous else n / mean) / T
+            n = workers_of(task, name)
+            mean = task.mean + (0.05 if task.problem else 0.002)
+            is_synchronous = kind(folder_of(name)) in SYNCHRONOUS_KINDS
+            rate = (1 / mean / 1.5 if is_synchronous else n / mean) / T
             if task.link and n > 1:
                 rate = 2 * task.link / T
         return max(1, round(rate * task.seconds / one_run.TESTS))
@@ -504,7 +546,7 @@ class Measurement:
         """Returns the updates of a run that the seconds do not end."""
         task = self.flags.tasks[task_name]
         n = workers_of(task, name)
-        per_step = n if kind(folder_of(name)) in TOGETHER else 1
+        per_step = n if kind(folder_of(name)) in SYNCHRONOUS_KINDS else 1
         return max(1, task.local * n // per_step // local_steps(name, ""))
 
     def run(self, task_name, name, flags, seed, tuning, limit=None, curve=None):
@@ -526,7 +568,7 @@ class Measurement:
             result = one_run.run(
                 start, end, steps, interval, self.dataset(task_name, tuning), tuning
             )
-            if result.get("others", 0) < (MOST_TUNING if tuning else idle.MOST):
+            if result.get("others", 0) < (MOST_TUNING if tuning else idle.MOST_SHARE):
                 break
         return result
 
@@ -541,16 +583,16 @@ class Measurement:
             setting = row.setting(base)
         else:
             setting = self.tune(
-                task_name, name, hyperparameters_of(name, task, self.before(task_name, name))
+                task_name, name, hyperparameters_of(name, task, self.search_start(task_name, name))
             )
         if setting is None:
             return
         case = self.cases.setdefault(f"{task_name}: {name}", {"tries": [], "runs": []})
         case["chosen"], case["seconds"] = setting, task.seconds
         while len(case["runs"]) < self.flags.seeds:
-            seed = row.first + len(case["runs"])
+            seed = row.first_seed + len(case["runs"])
             run = self.run(task_name, name, setting, seed, False)
-            case["measured"] = drivers.setting(f"TensorFlow {run.get('tensorflow', 'unknown')}")
+            case["measured"] = text_tables.setting(f"TensorFlow {run.get('tensorflow', 'unknown')}")
             case.setdefault(
                 "digest", examples.example_digest(examples.main_script(folder_of(name)))
             )
@@ -559,10 +601,14 @@ class Measurement:
         minutes_taken = (time.monotonic() - began) / 60
         say(f"{task_name}: {name}: done, {minutes_taken:.1f} minutes of this session")
 
-    def before(self, task_name, name):
-        """Returns {flag: step} where a search begins: at the best of the same row under EQUAL."""
-        case = self.case(EQUAL, name)
-        if task_name == EQUAL or not task_name.startswith("8 workers") or "point" not in case:
+    def search_start(self, task_name, name):
+        """Returns {flag: step} where a search begins: at the row's best with STEADY_TIMES."""
+        case = self.case(STEADY_TIMES, name)
+        if (
+            task_name == STEADY_TIMES
+            or not task_name.startswith("8 workers")
+            or "point" not in case
+        ):
             return None
         return case["point"]
 
@@ -576,14 +622,14 @@ class Measurement:
             task = self.flags.tasks[task_name]
             setting = flags_of_point(name, task, hyperparameters, point)
             run = self.run(task_name, name, setting, seed, True, limit, curve)
-            tried = one_run.tried(run, seed, stage, point, None)
+            tried = one_run.as_try(run, seed, stage, point, None)
             self.keep(task_name, name, "tries", {**tried, "words": setting})
             case = self.case(task_name, name)
             say(
                 f"{task_name}: {name}: try {len(case['tries'])}, {setting}, seed {seed}: "
                 f"{result_in_words(run)}"
             )
-        best = search.chosen(case["tries"])
+        best = search.choose(case["tries"])
         if best is None:
             return None
         self.cases[f"{task_name}: {name}"]["point"] = {
@@ -606,11 +652,11 @@ def result_in_words(run):
     if "failed" in run:
         return "failed: " + run["failed"].strip().splitlines()[-1][:200]
     at = run.get("reached")
-    after = "never" if at is None else f"after {at:.2f} s"
+    arrival = "never" if at is None else f"after {at:.2f} s"
     loss = run.get("test_loss")
     loss = "none" if loss is None else f"{loss:.3f}"
     return (
-        f"{run['ended']}, first at the target {after}, loss {loss}, "
+        f"{run['ended']}, first at the target {arrival}, loss {loss}, "
         f"CV {run.get('cv')}, staleness {run.get('staleness_mean')}, "
         f"took {run['took']:.0f} s, others {run['others']:.0%}"
     )
@@ -624,14 +670,14 @@ def say(line):
 def plan_of(flags):
     """Returns [(task, row)] in the order of measuring: what is told by both laws stands first."""
     plan = []
-    chosen = flags.task or (list(flags.tasks) if flags.full else list(flags.tasks)[:2])
-    both = [task for task in chosen if task in TOGETHER_TASKS]
-    rest = [[task] for task in chosen if task not in both]
-    for group in [both, *rest]:
+    tasks = flags.task or (list(flags.tasks) if flags.full else list(flags.tasks)[:2])
+    row_by_row = [task for task in tasks if task in ROW_BY_ROW_TASKS]
+    others = [[task] for task in tasks if task not in row_by_row]
+    for group in [row_by_row, *others]:
         rows = []
         for task in group:
-            whole = flags.tasks[task].rows
-            rows += [row for row in (flags.examples or (whole if flags.full else QUICK))]
+            task_rows = flags.tasks[task].rows if flags.full else QUICK_ROWS
+            rows += flags.examples or task_rows
         for name in dict.fromkeys(rows):
             plan += [(task, name) for task in group if takes_part(name, flags.tasks[task])]
     return plan
@@ -642,32 +688,32 @@ def takes_part(name, task):
     folder = folder_of(name)
     if (examples.ROOT / folder / "run.sh").read_text().count("horovodrun"):
         return False
-    several = jobs_of(folder, task.workers)["worker"] > 1
-    if (task.mean or task.link) and not several and folder != ONE:
+    has_workers = jobs_of(folder, task.workers)["worker"] > 1
+    if (task.mean or task.link) and not has_workers and folder != ONE_PROCESS:
         return False
     return not (task.law == "one slow" and kind(folder) == "coordinator")
 
 
 def own_task(flags):
     """Returns the Task of a problem file of one's own."""
-    rows = list(dict.fromkeys([ONE, *(flags.examples or QUICK)]))
+    rows = list(dict.fromkeys([ONE_PROCESS, *(flags.examples or QUICK_ROWS)]))
     seconds = flags.seconds or OWN_SECONDS
     return Task(
         workers=flags.workers, rows=rows, batch=None, seconds=seconds, problem=flags.problem
     )
 
 
-def in_full(name):
+def full_name(name):
     """Returns the folder of a row with its parent, which may be left out: Local-SGD."""
-    folder, *more = name.split(" ", 1)
+    folder, *flags = name.split(" ", 1)
     paths = [f"{parent}/{folder}".lstrip("/") for parent in examples.PARENTS]
     full = next((path for path in paths if (examples.ROOT / path / "run.sh").is_file()), folder)
-    return " ".join([full, *more])
+    return " ".join([full, *flags])
 
 
 def parse_flags():
-    parser = drivers.Parser(__doc__)
-    text = f"rows: folders, each perhaps with flags (all of a task with --full, else {QUICK})"
+    parser = arguments.Parser(__doc__)
+    text = f"rows: folders, each perhaps with flags (all of a task with --full, else {QUICK_ROWS})"
     parser.add_argument("examples", nargs="*", help=text)
     text = f"one of: {'; '.join(TASKS)}; may stand several times"
     parser.add_argument("--task", choices=list(TASKS), action="append", metavar="TASK", help=text)
@@ -675,21 +721,21 @@ def parse_flags():
     parser.add_argument("--problem", type=pathlib.Path, metavar="FILE", help=text)
     parser.number("--workers", 2, "that train the problem of --problem")
     text = "runs of each at its best setting (5; with --problem 3)"
-    parser.add_argument("--seeds", type=drivers.positive(int), help=text)
+    parser.add_argument("--seeds", type=arguments.positive(int), help=text)
     parser.number("--seconds", None, "of each run, instead of a task's own", float)
     parser.add_argument("--full", action="store_true", help="all tasks, all rows")
     parser.redraw(__file__)
     flags = parser.parse_args()
     flags.seeds = flags.seeds or (OWN_SEEDS if flags.problem else SEEDS)
-    flags.examples = [name if name in SPECIAL else in_full(name) for name in flags.examples]
+    flags.examples = [name if name in SPECIAL_ROWS else full_name(name) for name in flags.examples]
     for name in flags.examples:
         words = row_of(name).example.split()
         folder = words[0] if words else ""
         if not folder or not (examples.ROOT / folder / "run.sh").is_file():
             parser.error(f"there is no {folder}/run.sh")
-        for own in ("--seed", "--steps", "--checkpoint-steps"):
-            if own in re.split(r"[\s=]+", name):
-                parser.error(f"{own} of {folder} is the same for all: leave it out")
+        for flag in ("--seed", "--steps", "--checkpoint-steps"):
+            if flag in re.split(r"[\s=]+", name):
+                parser.error(f"{flag} of {folder} is the same for all: leave it out")
         if kind(folder) not in KINDS:
             parser.error(f"{folder} cannot be compared: its kind is none of {', '.join(KINDS)}")
     if len(set(flags.examples)) < len(flags.examples):
@@ -702,7 +748,7 @@ def parse_flags():
     }
     if flags.problem:
         try:
-            problems.make_copy(flags.problem, [str(examples.main_script(ONE))])
+            problems.make_copy(flags.problem, [str(examples.main_script(ONE_PROCESS))])
         except ValueError as error:
             parser.error(str(error))
         flags.problem = flags.problem.resolve()
@@ -714,46 +760,44 @@ def parse_flags():
 # Before, and after -----------------------------------------------------------------------------
 
 
-def minutes(measurement, plan, more=START_SECONDS):
+def estimate_minutes(measurement, plan, overhead=START_SECONDS):
     """Returns (about how many minutes a plan takes, at most how many), without what is measured.
 
-    more: how long a run takes to start and to end; that of the tries counts, where there are some.
+    overhead: how long a run takes to start and to end; that of the tries counts, if there are any.
     """
     tries = [tried for case in measurement.cases.values() for tried in case["tries"]]
-    known = [tried["took"] - tried["at"] for tried in tries if tried.get("took")]
-    more = statistics.median(known) if known else more
-    (first, each_hyperparameter), likely, most = USUAL_TRIES, 0, 0
+    overheads = [tried["took"] - tried["at"] for tried in tries if tried.get("took")]
+    if overheads:
+        overhead = statistics.median(overheads)
+    usual_tries, tries_a_hyperparameter = USUAL_TRIES
+    likely, most = 0, 0
     for task_name, name in plan:
         task, case = measurement.flags.tasks[task_name], measurement.case(task_name, name)
         runs = max(0, measurement.flags.seeds - len(case["runs"]))
         hyperparameters = hyperparameters_of(name, task)
-        if (
-            "chosen" in case
-            or not hyperparameters
-            or not search.next_try(case["tries"], hyperparameters, pushes_sum(name))
-        ):
-            left = 0
-            usual = 0
-        else:
-            left = search.MOST - len(case["tries"])
-            usual = min(
-                left,
-                max(0, first + each_hyperparameter * len(hyperparameters) - len(case["tries"])),
-            )
-        run_seconds = (task.seconds or LOCAL_SECONDS) + more
-        likely, most = likely + (usual + runs) * run_seconds, most + (left + runs) * run_seconds
+        likely_tries = 0
+        most_tries = 0
+        is_tuned = "chosen" in case or not hyperparameters
+        if not is_tuned and search.next_try(case["tries"], hyperparameters, pushes_sum(name)):
+            number = len(case["tries"])
+            most_tries = search.MOST_TRIES - number
+            usual = usual_tries + tries_a_hyperparameter * len(hyperparameters)
+            likely_tries = min(most_tries, max(0, usual - number))
+        run_seconds = (task.seconds or LOCAL_SECONDS) + overhead
+        likely += (likely_tries + runs) * run_seconds
+        most += (most_tries + runs) * run_seconds
     return math.ceil(likely / 60), math.ceil(most / 60)
 
 
-def pilot(measurement, task_name):
+def run_pilot(measurement, task_name):
     """Trains a problem of one's own once, in one process, and says how it went.
 
     Returns how long a run takes to start and to end. A problem that does not train ends this
     process with its error.
     """
-    if measurement.case(task_name, ONE)["tries"]:
+    if measurement.case(task_name, ONE_PROCESS)["tries"]:
         return START_SECONDS
-    run = measurement.run(task_name, ONE, "", 0, True)
+    run = measurement.run(task_name, ONE_PROCESS, "", 0, True)
     if "failed" in run or not run.get("evaluations"):
         sys.exit(
             f"compare: one process cannot train {task_name}: {run.get('failed', run['ended'])}"
@@ -766,17 +810,17 @@ def pilot(measurement, task_name):
     return max(0, run["took"] - run["seconds"])
 
 
-def searched(tasks):
+def how_search_ended(tasks):
     """Returns report.results_of's function: how the search of a row has ended."""
 
-    def how(task_name, name, case):
+    def end_of_search(task_name, name, case):
         hyperparameters = hyperparameters_of(name, tasks[task_name]) if task_name in tasks else []
         if not hyperparameters:
             return True, False
         ended = search.next_try(case["tries"], hyperparameters, pushes_sum(name)) is None
         return ended, search.at_the_edge(case["tries"], hyperparameters, pushes_sum(name))
 
-    return how
+    return end_of_search
 
 
 def in_order(names, tasks):
@@ -800,19 +844,19 @@ def results_of(cases, flags):
     def target_of(task):
         if task in flags.tasks and not flags.tasks[task].problem:
             return ACCURACY
-        return "loss", report.loss_to_reach(cases, task, ALONE, flags.seeds)
+        return "loss", report.loss_to_reach(cases, task, ONE_PROCESS_ROWS, flags.seeds)
 
-    return report.results_of(cases, flags.seeds, target_of, searched(flags.tasks))
+    return report.results_of(cases, flags.seeds, target_of, how_search_ended(flags.tasks))
 
 
 def rules(tasks):
     """Returns the numbers by which all is measured, in a few words; the page may repeat them."""
     lengths = dict.fromkeys(f"{task.seconds:g} s" for task in tasks.values() if task.seconds)
     means = {task.mean for task in tasks.values()} - {0}
-    late = "".join(f"; a law adds {1000 * mean:g} ms" for mean in means)
+    delays = "".join(f"; a law adds {1000 * mean:g} ms" for mean in means)
     return (
-        f"Steps of {2 ** (search.LARGE / 2):.1f}, then {2**0.5:.1f}; p < {verdict.LEVEL}; "
-        f"{', '.join(lengths)}{late}."
+        f"Steps of {2 ** (search.LARGE_STEP / 2):.1f}, then {2**0.5:.1f}; p < {verdict.LEVEL}; "
+        f"{', '.join(lengths)}{delays}."
     )
 
 
@@ -828,31 +872,33 @@ def leave(flags, source, directory):
     source: measured.json, of any moment, or results.json. Of the results that are there already,
     the tasks stay that measured.json does not have: they may come from another machine.
     """
-    known = json.loads(source.read_text())
-    results, own = known, directory / "results.json"
-    if any("runs" in case and "setting" not in case for case in known.values()):
-        new = results_of(known, flags)
-        if not new:
+    cases = json.loads(source.read_text())
+    results = cases
+    results_path = directory / "results.json"
+    if any("runs" in case and "setting" not in case for case in cases.values()):
+        new_results = results_of(cases, flags)
+        if not new_results:
             print(f"no row is whole yet in {source}")
             return
-        there, before = directory / "results_digests.json", {}
-        digests = report.digests_of(known, new, folder_of)
-        if own.exists() and there.exists():
-            before = report.other_tasks(json.loads(own.read_text()), new)
-            folders = [folder_of(name.split(": ", 1)[1]) for name in before]
-            digests = report.joined(json.loads(there.read_text()), folders, digests)
-        results = before | new
+        digests_path = directory / "results_digests.json"
+        digests = report.digests_of(cases, new_results, folder_of)
+        old_results = {}
+        if results_path.exists() and digests_path.exists():
+            old_results = report.other_tasks(json.loads(results_path.read_text()), new_results)
+            folders = [folder_of(report.task_and_row(name)[1]) for name in old_results]
+            digests = report.join_digests(json.loads(digests_path.read_text()), folders, digests)
+        results = old_results | new_results
         results = {name: results[name] for name in in_order(results, flags.tasks)}
         results = drawing.with_drawn_curves(results)
-        there.write_text(json.dumps(digests, indent=1) + "\n")
-    if own.resolve() != source.resolve():
-        drivers.write_results(own, results)
-    console = drivers.table_console(WIDTH)
+        digests_path.write_text(json.dumps(digests, indent=1) + "\n")
+    if results_path.resolve() != source.resolve():
+        text_tables.write_results(results_path, results)
+    console = text_tables.table_console(WIDTH)
     console.print(tables.table_of(results))
     console.print(report.when_and_where(results), soft_wrap=True)
     (directory / "page.txt").write_text(page_of(results, flags.tasks) + "\n")
-    drawing.draw_all(results, directory, own)
-    drivers.write_table(console, directory, "results.json")
+    drawing.draw_all(results, directory, results_path)
+    text_tables.write_table(console, directory, "results.json")
 
 
 def main():
@@ -861,7 +907,7 @@ def main():
         os.environ["OUTPUT_DIR"] = os.environ.get("OUTPUT_DIR") or str(
             flags.redraw.resolve().parent
         )
-        leave(flags, flags.redraw, drivers.output_directory("Compare"))
+        leave(flags, flags.redraw, example_runs.output_directory("Compare"))
         return
     os.environ.update(TF_NUM_INTRAOP_THREADS="1", OMP_NUM_THREADS="1")  # a worker is a core
     plan = plan_of(flags)
@@ -874,15 +920,13 @@ def main():
             hosts = hosts_module.make(1 + max(flags.tasks[task].workers for task, _ in plan))
         except hosts_module.Unavailable as error:
             sys.exit(f"compare: this machine cannot make slow links: {error}")
-    directory = drivers.output_directory("Compare")
+    directory = example_runs.output_directory("Compare")
     measurement = Measurement(directory, flags, hosts, hosts_module)
-    more = pilot(measurement, flags.problem.stem) if flags.problem else START_SECONDS
-    likely, most = minutes(measurement, plan, more)
+    overhead = run_pilot(measurement, flags.problem.stem) if flags.problem else START_SECONDS
+    likely, most = estimate_minutes(measurement, plan, overhead)
     say(f"{len(plan)} rows: about {likely} minutes, {most} at most; results go to {directory}")
-    console = drivers.Console(stderr=True)
-    for task, name in drivers.track(
-        plan, "measuring", console=console, disable=not console.is_terminal
-    ):
+    console = Console(stderr=True)
+    for task, name in track(plan, "measuring", console=console, disable=not console.is_terminal):
         measurement.measure(task, name)
     leave(flags, measurement.kept, directory)
 

@@ -7,20 +7,20 @@ import statistics
 import tables
 import verdict
 from lab import examples
-from lab.measure import drivers
+from lab.measure import charts
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator
 
-FAMILIES = {  # what a picture calls the kinds of scripts, in the order of drivers.FAMILIES
+FAMILIES = {  # what a picture calls the kinds of scripts, in the order of charts.COLOURS
     "one process": ["single process"],
     "asynchronous": ["parameter server, asynchronous", "coordinator"],
     "synchronous, with a server": ["parameter server, synchronous"],
     "without a server": ["all-reduce", "gossip, synchronous", "gossip, asynchronous"],
 }
-PALETTE = dict(zip(FAMILIES, drivers.FAMILIES))
+PALETTE = dict(zip(FAMILIES, charts.COLOURS))
 FURTHER = verdict.FURTHER
-ONE = tables.ALONE[0]
-NAMES = {ONE: "one process"}  # what a picture calls a row
+ONE_PROCESS = tables.ONE_PROCESS_ROWS[0]
+NAMES = {ONE_PROCESS: "one process"}  # what a picture calls a row
 NAMES["Synchronous-SGD-different-learning-rates"] = "Synchronous-SGD, rates"
 NAMES["Synchronous-SGD --backup-workers 1"] = "Synchronous-SGD, a backup"
 NAMES[FURTHER + "Sharded-Training"] = "Sharded-Training (Adam)"
@@ -29,7 +29,7 @@ FRONT = {  # the tasks of the front page's picture, and what it calls them
     "8 workers, CV 0.1": "steady times: CV 0.1",
     "8 workers, CV 1": "varying times: CV 1",
 }
-LINES = [ONE, "HogWild", "Synchronous-SGD", "Ring-AllReduce", FURTHER + "Local-SGD", "ADAG"]
+LINES = [ONE_PROCESS, "HogWild", "Synchronous-SGD", "Ring-AllReduce", FURTHER + "Local-SGD", "ADAG"]
 LINES += [FURTHER + "DiLoCo", FURTHER + "Compressed-AllReduce"]
 LAWS = ["HogWild", "HogWild, A/A", "DynSGD", "ADAG", FURTHER + "Local-SGD", "Synchronous-SGD"]
 LAWS.append("Ring-AllReduce")
@@ -56,50 +56,54 @@ def ticks(axis, subs=(1, 3)):
     axis.set_minor_formatter("")
 
 
-def dots(axes, place, result, colour, edge):
+def draw_dots(axes, place, result, colour, edge):
     """Draws each run of a row as a dot, and a bar at the median of all.
 
     A run that never arrives is a cross to the right of `edge`, and so is the bar of such a median.
     """
     values = verdict.values(result, verdict.SECONDS)
-    middle = statistics.median(values)
-    behind = 1.07 * edge
-    axes.plot([middle if middle < math.inf else behind], [place], "|", color=colour, markersize=15,
-              markeredgewidth=2.5)  # fmt: skip
-    known = [value for value in values if value < math.inf]
-    axes.plot(known, [place] * len(known), "o", color=colour, markersize=4, alpha=0.6)
-    if never := len(values) - len(known):
-        axes.plot([behind], [place], "x", color=colour, markersize=6)
+    median = statistics.median(values)
+    x_of_never = 1.07 * edge
+    x = median if median < math.inf else x_of_never
+    axes.plot([x], [place], "|", color=colour, markersize=15, markeredgewidth=2.5)
+    arrivals = [value for value in values if value < math.inf]
+    axes.plot(arrivals, [place] * len(arrivals), "o", color=colour, markersize=4, alpha=0.6)
+    if never := len(values) - len(arrivals):
+        axes.plot([x_of_never], [place], "x", color=colour, markersize=6)
         axes.text(1.1 * edge, place, f"{never}", color=colour, size=9, va="center")
 
 
-def seconds(results, tasks, rows, path, source):
+def right_edge(results):
+    """Returns the seconds of a run of these rows; without any, those of the last arrival."""
+    if seconds := max(result["seconds"] or 0 for result in results):
+        return seconds
+    arrivals = [value for result in results for value in verdict.values(result, verdict.SECONDS)]
+    return max([value for value in arrivals if value < math.inf], default=1.0)
+
+
+def draw_seconds(results, tasks, rows, path, source):
     """Draws the seconds to the target of some rows, a panel for each task: {task: its title}."""
-    there = tables.by_task(results)
-    figure, panels = drivers.subplots(1.7 + 0.24 * len(rows), 1, len(tasks), squeeze=False)
+    rows_of_task = tables.by_task(results)
+    figure, panels = charts.subplots(1.7 + 0.24 * len(rows), 1, len(tasks), squeeze=False)
     lines = []
     for number, (axes, (task, title)) in enumerate(zip(panels[0], tasks.items())):
-        shown = [(place, there[task].get(row)) for place, row in enumerate(rows)]
-        shown = [(place, result) for place, result in shown if result and result["runs"]]
-        edge = max(result["seconds"] or 0 for _, result in shown) or max(
-            [value for _, result in shown for value in verdict.values(result, verdict.SECONDS)
-             if value < math.inf], default=1.0)  # fmt: skip
+        shown_rows = [(place, rows_of_task[task].get(row)) for place, row in enumerate(rows)]
+        shown_rows = [(place, result) for place, result in shown_rows if result and result["runs"]]
+        edge = right_edge([result for _, result in shown_rows])
         axes.axvspan(edge, 1.16 * edge, color="#eeeeee", zorder=0)
-        for place, result in shown:
-            middle = tables.middle(result, verdict.SECONDS)
-            if rows[place] == ONE and middle < math.inf:
+        for place, result in shown_rows:
+            median = tables.median_of(result, verdict.SECONDS)
+            if rows[place] == ONE_PROCESS and median < math.inf:
                 colour = PALETTE["one process"]
-                line = axes.axvline(
-                    middle, label="one process's median", color=colour, lw=1, ls=":"
-                )
-                lines = [line]
-            dots(axes, place, result, PALETTE[family(rows[place])], edge)
+                style = {"color": colour, "lw": 1, "ls": ":"}
+                lines = [axes.axvline(median, label="one process's median", **style)]
+            draw_dots(axes, place, result, PALETTE[family(rows[place])], edge)
         axes.set(xlim=(0, 1.16 * edge), ylim=(len(rows) - 0.4, -0.6))
         axes.set_title(title, size=11, loc="left")
         axes.text(1.08 * edge, -0.75, "never", size=9, ha="center", va="bottom")
         axes.set_yticks(range(len(rows)), [label(row) for row in rows] if not number else [])
         axes.tick_params(axis="y", length=0, labelsize=10)
-        axes.set_xlabel(f"seconds to {tables.target(shown[0][1])}")
+        axes.set_xlabel(f"seconds to {tables.target(shown_rows[0][1])}")
         axes.grid(axis="x", alpha=0.25)
     families = dict.fromkeys(family(row) for row in rows)
     legend = [
@@ -117,7 +121,7 @@ def seconds(results, tasks, rows, path, source):
         fontsize=9,
         columnspacing=1.5,
     )
-    drivers.save(figure, path, source)
+    charts.save(figure, path, source)
 
 
 def by_law(tasks):
@@ -126,33 +130,37 @@ def by_law(tasks):
     return dict(sorted((float(match[1]), task) for task, match in matches.items() if match))
 
 
-def laws(results, tasks, rows, path, source):
+def draw_laws(results, tasks, rows, path, source):
     """Draws the seconds to the target of some rows against the times' CV: dots, lines of medians.
 
     tasks: {CV: its task}. What never arrives stands in the band at the top.
     """
-    there = tables.by_task(results)
-    edge = max(result["seconds"] for task in tasks.values() for result in there[task].values())
-    figure, axes = drivers.subplots(3.8)
+    rows_of_task = tables.by_task(results)
+    edge = max(
+        result["seconds"] for task in tasks.values() for result in rows_of_task[task].values()
+    )
+    figure, axes = charts.subplots(3.8)
     axes.axhspan(edge, 1.14 * edge, color="#eeeeee", zorder=0)
     for number, row in enumerate(rows):
-        values = [verdict.values(there[task][row], verdict.SECONDS) for task in tasks.values()]
-        heights = [[min(value, 1.07 * edge) for value in own] for own in values]
+        values = [
+            verdict.values(rows_of_task[task][row], verdict.SECONDS) for task in tasks.values()
+        ]
+        heights = [[min(value, 1.07 * edge) for value in run_seconds] for run_seconds in values]
         xs = [x + 0.07 * (number - 3) for x in range(len(tasks))]
-        medians = [statistics.median(own) for own in heights]
+        medians = [statistics.median(run_seconds) for run_seconds in heights]
         style = "-" if family(row) == "asynchronous" else "--"
         axes.plot(xs, medians, label=label(row), color=f"C{number}", ls=style)
-        for x, own in zip(xs, heights):
-            axes.plot([x] * len(own), own, "o", color=f"C{number}", ms=4, alpha=0.5)
+        for x, run_seconds in zip(xs, heights):
+            axes.plot([x] * len(run_seconds), run_seconds, "o", color=f"C{number}", ms=4, alpha=0.5)
     axes.set_xticks(range(len(tasks)), [f"{law:g}" for law in tasks])
     axes.set(ylim=(0, 1.14 * edge), xlabel="CV of gradients' times", ylabel="seconds to 97%")
     axes.text(len(tasks) - 0.7, 1.07 * edge, "never", size=9, va="center")
     axes.grid(axis="y", alpha=0.25)
     figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=9)
-    drivers.save(figure, path, source)
+    charts.save(figure, path, source)
 
 
-def timed(results):
+def timed_tasks(results):
     """Returns the tasks whose runs last the same seconds, and have been measured."""
     return [
         task
@@ -163,21 +171,21 @@ def timed(results):
 
 def with_drawn_curves(results):
     """Returns results, in which only those rows have a curve that curves() draws."""
-    names = {f"{task}: {row}" for task in timed(results)[:MOST_PANELS] for row in LINES}
+    names = {f"{task}: {row}" for task in timed_tasks(results)[:MOST_PANELS] for row in LINES}
     return {
         name: {key: value for key, value in result.items() if key != "curve" or name in names}
         for name, result in results.items()
     }
 
 
-def curves(results, tasks, path, source):
+def draw_curves(results, tasks, path, source):
     """Draws the test loss of some rows over the seconds of training, a panel for each task."""
-    there = tables.by_task(results)
-    figure, panels = drivers.subplots(3.6, 1, len(tasks), sharey=True, squeeze=False)
+    rows_of_task = tables.by_task(results)
+    figure, panels = charts.subplots(3.6, 1, len(tasks), sharey=True, squeeze=False)
     lines = {}
     for axes, task in zip(panels[0], tasks):
         for number, row in enumerate(LINES):
-            result = there[task].get(row)
+            result = rows_of_task[task].get(row)
             seconds, losses = result.get("curve", ([], [])) if result else ([], [])
             if len(seconds) > 1:
                 (line,) = axes.plot(seconds, losses, color=f"C{number}", lw=1.4, label=label(row))
@@ -190,7 +198,7 @@ def curves(results, tasks, path, source):
     figure.legend(
         lines.values(), lines, loc="outside lower center", ncols=4, frameon=False, fontsize=9
     )
-    drivers.save(figure, path, source)
+    charts.save(figure, path, source)
 
 
 def rounds(rows, what):
@@ -199,29 +207,30 @@ def rounds(rows, what):
     for row, result in rows.items():
         T = int(re.search(r"--local-steps (\d+)", row)[1])
         values = verdict.values(result, what)
-        if values and (middle := statistics.median(values)) < math.inf:
-            known = [value for value in values if value < math.inf]
+        if values and (median := statistics.median(values)) < math.inf:
+            numbers = [value for value in values if value < math.inf]
             name = re.sub(r" --local-steps \d+", "", row)
-            lines.setdefault(name, []).append((T, min(known), middle, max(known)))
+            lines.setdefault(name, []).append((T, min(numbers), median, max(numbers)))
     return {row: sorted(points) for row, points in lines.items()}
 
 
-def local_steps(results, path, source):
+def draw_local_steps(results, path, source):
     """Draws test and training loss against T, a colour for each way to go on from the mean."""
-    there = tables.by_task(results)
-    tasks = [task for task in ROUNDS if task in there]
-    figure, panels = drivers.subplots(3.6, 1, len(tasks), squeeze=False)
+    rows_of_task = tables.by_task(results)
+    tasks = [task for task in ROUNDS if task in rows_of_task]
+    figure, panels = charts.subplots(3.6, 1, len(tasks), squeeze=False)
     names = {}
     for axes, task in zip(panels[0], tasks):
         for what, style in (("loss", "o-"), ("training", "o:")):
-            for row, points in rounds(there[task], what).items():
+            for row, points in rounds(rows_of_task[task], what).items():
                 colour = f"C{list(dict.fromkeys([*names, row])).index(row)}"
                 steps = [T for T, *_ in points]
-                middles = [middle for _, _, middle, _ in points]
-                (line,) = axes.plot(steps, middles, style, color=colour, ms=4)
+                medians = [median for _, _, median, _ in points]
+                (line,) = axes.plot(steps, medians, style, color=colour, ms=4)
                 names.setdefault(row, line)
-                for T, least, _, greatest in points if what == "loss" else ():
-                    axes.plot([T] * 2, [least, greatest], color=colour, alpha=0.5)
+                if what == "loss":
+                    for T, least, _, greatest in points:
+                        axes.plot([T, T], [least, greatest], color=colour, alpha=0.5)
         axes.set(xscale="log", yscale="log", xlabel="T, local steps of a round")
         axes.set_title(task, size=10)
         ticks(axes.xaxis)
@@ -231,27 +240,29 @@ def local_steps(results, path, source):
     handles = [*names.values(), Line2D([], [], color="k"), Line2D([], [], color="k", ls=":")]
     words = [*map(label, names), "test loss (bar: range)", "training loss"]
     figure.legend(handles, words, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
-    drivers.save(figure, path, source)
+    charts.save(figure, path, source)
 
 
 def draw_all(results, directory, source):
     """Draws the pictures for which there are results."""
-    there = tables.by_task(results)
-    tasks = timed(results)
-    both = [row for row in next(iter(there.values()), ()) if tables.is_example(row)]
-    both = [row for row in both if all(row in there.get(task, ()) for task in FRONT)]
-    if len(both) > 1:
-        both.sort(key=lambda row: list(FAMILIES).index(family(row)))
-        seconds(results, FRONT, both, directory / "front.png", source)
+    rows_of_task = tables.by_task(results)
+    tasks = timed_tasks(results)
+    front_rows = [row for row in next(iter(rows_of_task.values()), ()) if tables.is_example(row)]
+    front_rows = [
+        row for row in front_rows if all(row in rows_of_task.get(task, ()) for task in FRONT)
+    ]
+    if len(front_rows) > 1:
+        front_rows.sort(key=lambda row: list(FAMILIES).index(family(row)))
+        draw_seconds(results, FRONT, front_rows, directory / "front.png", source)
     elif tasks:
         titles = {task: task for task in tasks[:2]}
-        rows = list(dict.fromkeys(row for task in titles for row in there[task]))
-        seconds(results, titles, rows, directory / "seconds.png", source)
-    by_cv = by_law(there)
-    rows = [row for row in LAWS if all(row in there[task] for task in by_cv.values())]
+        rows = list(dict.fromkeys(row for task in titles for row in rows_of_task[task]))
+        draw_seconds(results, titles, rows, directory / "seconds.png", source)
+    by_cv = by_law(rows_of_task)
+    rows = [row for row in LAWS if all(row in rows_of_task[task] for task in by_cv.values())]
     if rows and len(by_cv) > len(FRONT):
-        laws(results, by_cv, rows, directory / "laws.png", source)
+        draw_laws(results, by_cv, rows, directory / "laws.png", source)
     if tasks:
-        curves(results, tasks[:MOST_PANELS], directory / "loss.png", source)
-    if any(task in there for task in ROUNDS):
-        local_steps(results, directory / "local-steps.png", source)
+        draw_curves(results, tasks[:MOST_PANELS], directory / "loss.png", source)
+    if any(task in rows_of_task for task in ROUNDS):
+        draw_local_steps(results, directory / "local-steps.png", source)

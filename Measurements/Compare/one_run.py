@@ -73,7 +73,7 @@ Start = collections.namedtuple(
 End = collections.namedtuple("End", "seconds target tuning limit curve")
 
 
-def changed(start, validation):
+def changed_texts(start, validation):
     """Returns {name: text} of a changed script, and of the files that its problem needs.
 
     Its gradients take longer, and its test has more rows.
@@ -174,16 +174,16 @@ def run(start, end, steps, interval, dataset, validation):
     flags = [*start.flags, "--steps", steps, "--checkpoint-steps", interval, "--seed", start.seed]
     flags += ["--dataset", dataset] if dataset else []
     began, others = time.monotonic(), idle.Others()
-    with tempfile.TemporaryDirectory() as place:
-        directory = pathlib.Path(place, "run")
+    with tempfile.TemporaryDirectory() as folder:
+        directory = pathlib.Path(folder, "run")
         directory.mkdir()
-        for name, text in changed(start, validation).items():
+        for name, text in changed_texts(start, validation).items():
             (directory / name).write_text(text)
         copy = directory / start.script.name
         watch = Watch(directory, start, end)
         try:
-            whole = forked.train(copy, start.jobs, flags, directory, watch.poll, start.hosts)[0]
-            ended = search.TIME if whole else search.DIVERGED
+            trained, _ = forked.train(copy, start.jobs, flags, directory, watch.poll, start.hosts)
+            ended = search.TIME if trained else search.DIVERGED
         except Enough as reason:
             ended = str(reason)
         except SystemExit as error:
@@ -192,8 +192,8 @@ def run(start, end, steps, interval, dataset, validation):
             ended = search.DIVERGED
         share = others.share()
         results = numbers(RunData.read(directory), start, end)
-    own = {"ended": ended, "seed": start.seed, "others": round(share, 3)}
-    return {**own, "took": round(time.monotonic() - began, 1), **results}
+    outcome = {"ended": ended, "seed": start.seed, "others": round(share, 3)}
+    return {**outcome, "took": round(time.monotonic() - began, 1), **results}
 
 
 def numbers(data, start, end):
@@ -205,15 +205,19 @@ def numbers(data, start, end):
     limit = end.seconds or float("inf")
     rows = evaluations(pushes, tests, clock, limit)
     pushes = [push for push in pushes if clock(push["push_time"]) <= limit] or pushes[:1]
-    late = [int(push["staleness"]) for push in pushes if push["push_time"] > settled]
-    steady = [push for push in pushes if push["push_time"] > settled] or pushes
+    settled_pushes = [push for push in pushes if push["push_time"] > settled]
+    staleness = [int(push["staleness"]) for push in settled_pushes]
+    settled_pushes = settled_pushes or pushes
     # Elsewhere a row does not tell when a gradient was ready.
     with_ps = data.flags["ps"] and "chief" not in start.jobs
-    taken = [push["push_time"] - push["wait_seconds"] - push["pull_time"] for push in steady]
-    taken = taken if with_ps else []
+    durations = []
+    if with_ps:
+        durations = [
+            push["push_time"] - push["wait_seconds"] - push["pull_time"] for push in settled_pushes
+        ]
     last, workers = max(push["push_time"] for push in pushes), len(data.flags["tasks"])
-    waited = sum(push["wait_seconds"] for push in steady)
-    length = workers * (last - settled)
+    waited = sum(push["wait_seconds"] for push in settled_pushes)
+    worker_seconds = workers * (last - settled)
     return {
         "evaluations": rows,
         "reached": reached(rows, end.target),
@@ -225,11 +229,15 @@ def numbers(data, start, end):
         "updates_per_second": rate,
         "examples": int(sum(push["examples"] for push in pushes)),
         "bytes": int(sum(push["bytes"] for push in pushes)),
-        "waiting": round(waited / length, 4) if workers > 1 and length > 0 else None,
-        "staleness_mean": round(statistics.fmean(late), 3) if late else 0,
-        "histogram": np.bincount(late).tolist() if late else [],
-        "gradient_seconds": round(statistics.fmean(taken), 5) if taken else None,
-        "cv": round(statistics.pstdev(taken) / statistics.fmean(taken), 3) if taken else None,
+        "waiting": round(waited / worker_seconds, 4)
+        if workers > 1 and worker_seconds > 0
+        else None,
+        "staleness_mean": round(statistics.fmean(staleness), 3) if staleness else 0,
+        "histogram": np.bincount(staleness).tolist() if staleness else [],
+        "gradient_seconds": round(statistics.fmean(durations), 5) if durations else None,
+        "cv": round(statistics.pstdev(durations) / statistics.fmean(durations), 3)
+        if durations
+        else None,
         "ps": data.flags["ps"],
         "workers": workers,
         "batch_size": data.flags["arguments"]["batch_size"],
@@ -308,27 +316,27 @@ def evaluations(pushes, tests, clock, limit):
             training = float(losses[min(since, before) : before + 1].mean())
         since = before + 1
         rows["seconds"].append(round(seconds, 3))
-        rows["loss"].append(short(test.get("test_own", test["test_loss"])))
-        rows["accuracy"].append(short(test[metrics[0]]) if metrics else None)
-        rows["training"].append(short(training))
+        rows["loss"].append(shorten(test.get("test_own", test["test_loss"])))
+        rows["accuracy"].append(shorten(test[metrics[0]]) if metrics else None)
+        rows["training"].append(shorten(training))
         rows["examples"].append(int(examples[before]))
         rows["megabytes"].append(round(float(size[before]) / 1e6, 3))
     return rows
 
 
-def short(number):
+def shorten(number):
     """Returns a number with five digits."""
     return float(f"{number:.5g}")
 
 
-def tried(run, seed, stage, point, end):
+def as_try(run, seed, stage, point, end):
     """Returns a try, for search.py, of the numbers of a run."""
     rows = run.get("evaluations") or {"seconds": [], "loss": []}
     ended = run["ended"]
     if ended == search.REACHED and run["reached"] is None:
         ended = search.TIME  # the seconds, counted again, say that it came later
     seconds = rows["seconds"]
-    some = range(0, len(seconds), max(1, len(seconds) // 25))
+    shown = range(0, len(seconds), max(1, len(seconds) // 25))
     result = {
         "point": list(point),
         "seed": seed,
@@ -337,7 +345,7 @@ def tried(run, seed, stage, point, end):
         "reached": run.get("reached"),
         "loss": rows["loss"][-1] if rows["loss"] else None,
         "at": seconds[-1] if seconds else 0,
-        "curve": [[rows[name][i] for i in some] for name in ("seconds", "loss")],
+        "curve": [[rows[name][i] for i in shown] for name in ("seconds", "loss")],
         "updates_per_second": run.get("updates_per_second"),
         "others": run.get("others"),
         "took": run.get("took"),

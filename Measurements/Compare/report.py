@@ -11,13 +11,27 @@ import statistics
 import numpy as np
 import search
 from lab import examples
-from lab.measure import drivers
+from lab.measure import idle
 
-KEPT = ("updates", "examples", "waiting", "staleness_mean", "gradient_seconds", "cv", "others")
-TASKS = ("ps", "workers", "batch_size")  # are kept once for all runs of a row
+KEPT_NUMBERS = (
+    "updates",
+    "examples",
+    "waiting",
+    "staleness_mean",
+    "gradient_seconds",
+    "cv",
+    "others",
+)
+SHARED_NUMBERS = ("ps", "workers", "batch_size")  # are kept once for all runs of a row
 LOSSES = (1.5, 1, 0.5, 0.3, 0.2, 0.15, 0.1, 0.05)  # whose seconds are kept beside the target's
 DIGITS = 4  # of a number that is kept
-LOOKS, LAST = 30, 3  # looks at a run; of which the mean counts
+LOOKS, LOOKS_OF_A_MEAN = 30, 3  # looks at a run; of which the mean counts
+
+
+def task_and_row(name):
+    """Returns the task and the row of a case, "task: row"."""
+    task, row = name.split(": ", 1)
+    return task, row
 
 
 def short(number):
@@ -31,7 +45,7 @@ def has_failed(run):
 
 
 def looks(rows, what, length):
-    """Returns [(seconds, mean of the last LAST looks, number of the last test)] of a run.
+    """Returns [(seconds, mean of LOOKS_OF_A_MEAN looks, number of the last test)] of a run.
 
     Each run is looked at LOOKS times in its `length` seconds, so rows that test more often find a
     target no sooner; and one lucky test is no arrival. A look sees the last test, if there is one.
@@ -41,17 +55,20 @@ def looks(rows, what, length):
     moments = length * (np.arange(LOOKS) + 1) / LOOKS
     rows_before = np.searchsorted(rows["seconds"], moments + 1e-9, "right") - 1
     values = np.array([np.nan, *rows[what]], float)[rows_before + 1]
-    means = np.convolve(values, np.ones(LAST) / LAST, "valid")
-    after = slice(LAST - 1, None)
-    candidates = zip(moments[after].tolist(), means.tolist(), rows_before[after].tolist())
+    means = np.convolve(values, np.ones(LOOKS_OF_A_MEAN) / LOOKS_OF_A_MEAN, "valid")
+    enough = slice(LOOKS_OF_A_MEAN - 1, None)
+    candidates = zip(moments[enough].tolist(), means.tolist(), rows_before[enough].tolist())
     return [look for look in candidates if np.isfinite(look[1])]
 
 
 def arrival(rows, target, length):
     """Returns (seconds, number of the test) of the first look at a target, or None twice."""
     what, number = target
-    for at, mean, test in looks(rows, what, length) if number is not None else ():
-        if mean >= number - 1e-9 if what == "accuracy" else mean <= number + 1e-9:
+    if number is None:
+        return None, None
+    for at, mean, test in looks(rows, what, length):
+        reached = mean >= number - 1e-9 if what == "accuracy" else mean <= number + 1e-9
+        if reached:
             return round(at, 3), test
     return None, None
 
@@ -82,7 +99,7 @@ def median_curve(runs):
     return [seconds, [None if loss == math.inf else loss for loss in losses]]
 
 
-def kept(run, target, length=None):
+def kept_numbers(run, target, length=None):
     """Returns what is kept of a run that is reported. target: as in one_run.End.
 
     length: as in looks(). What was reached at the first look may have been reached before. A
@@ -104,7 +121,7 @@ def kept(run, target, length=None):
         "examples_to": None if test is None else rows["examples"][test],
         "megabytes_to": None if test is None else rows["megabytes"][test],
         "megabytes": short(run["bytes"] / 1e6),
-        **{name: short(run[name]) for name in KEPT if name in run},
+        **{name: short(run[name]) for name in KEPT_NUMBERS if name in run},
         "tests": len(rows["seconds"]),
     }
 
@@ -117,7 +134,7 @@ def tries_of(case):
     ]
 
 
-def least(run, length):
+def least_mean(run, length):
     """Returns the least mean of looks at the loss of a run; infinity of one that failed."""
     if has_failed(run):
         return math.inf
@@ -130,10 +147,10 @@ def loss_to_reach(cases, task, alone, seeds):
 
     Of the better of the rows `alone`; None where none has all its runs.
     """
-    known = [cases.get(f"{task}: {name}", {"runs": []}) for name in alone]
+    rows = [cases.get(f"{task}: {name}", {"runs": []}) for name in alone]
     medians = [
-        statistics.median(least(run, case.get("seconds")) for run in case["runs"])
-        for case in known
+        statistics.median(least_mean(run, case.get("seconds")) for run in case["runs"])
+        for case in rows
         if len(case["runs"]) >= seeds
     ]
     best = min(medians, default=math.inf)
@@ -148,26 +165,28 @@ def results_of(cases, seeds, target_of, searched):
     """
     results = {}
     for name, case in cases.items():
-        task, row = name.split(": ", 1)
+        task, row = task_and_row(name)
         ended, at_the_edge = searched(task, row, case)
-        hopeless = ended and search.chosen(case["tries"]) is None and case["tries"]
+        hopeless = ended and search.choose(case["tries"]) is None and case["tries"]
         if len(case["runs"]) < seeds and not hopeless:
             continue
         target, runs = target_of(task), case["runs"][:seeds]
-        facts = next((run for run in runs if not has_failed(run)), {})
+        whole_run = next((run for run in runs if not has_failed(run)), {})
         results[name] = {
             "setting": case.get("chosen"),
             "seconds": case.get("seconds"),
             "target": list(target),
             "losses": LOSSES,
-            "tasks": {fact: facts[fact] for fact in TASKS if fact in facts},
+            "tasks": {
+                number: whole_run[number] for number in SHARED_NUMBERS if number in whole_run
+            },
             "edge": at_the_edge,
             "measured": case.get("measured"),
             "tries": tries_of(case),
             "most_others_of_tries": max(
                 (tried["others"] or 0 for tried in case["tries"]), default=0
             ),
-            "runs": [kept(run, target, case.get("seconds")) for run in runs],
+            "runs": [kept_numbers(run, target, case.get("seconds")) for run in runs],
             "curve": median_curve(runs),
         }
     return results
@@ -186,27 +205,28 @@ def digests_of(cases, results, folder_of):
     """
     digests = {}
     for name in results:
-        folder = folder_of(name.split(": ", 1)[1])
+        _, row = task_and_row(name)
+        folder = folder_of(row)
         today = digest_today(folder)
-        own = cases[name].get("digest", today)
+        digest = cases[name].get("digest", today)
         if digests.get(folder, today) == today:
-            digests[folder] = own
+            digests[folder] = digest
     return dict(sorted(digests.items()))
 
 
-def other_tasks(before, new):
-    """Returns the results of the tasks that new ones have not measured."""
-    measured = {name.split(": ", 1)[0] for name in new}
+def other_tasks(old_results, new_results):
+    """Returns the old results of the tasks that the new ones have not."""
+    tasks = {task_and_row(name)[0] for name in new_results}
     return {
-        name: result for name, result in before.items() if name.split(": ", 1)[0] not in measured
+        name: result for name, result in old_results.items() if task_and_row(name)[0] not in tasks
     }
 
 
-def joined(before, folders, new):
-    """Returns new digests with those of before, of these folders. A digest not today's stays."""
-    old = {name: before[name] for name in folders if name in before}
-    stale = {name: own for name, own in old.items() if own != digest_today(name)}
-    return dict(sorted((old | new | stale).items()))
+def join_digests(old_digests, folders, new_digests):
+    """Returns new digests, and the old ones of these folders. A digest not today's stays."""
+    kept_digests = {name: old_digests[name] for name in folders if name in old_digests}
+    stale = {name: digest for name, digest in kept_digests.items() if digest != digest_today(name)}
+    return dict(sorted((kept_digests | new_digests | stale).items()))
 
 
 def when_and_where(results):
@@ -216,10 +236,11 @@ def when_and_where(results):
         day, _, place = (result["measured"] or "").partition(", ")
         days.setdefault(place, {})[day] = None
     days_and_machines = [
-        ", ".join([*sorted(filter(None, own)), place]) for place, own in days.items()
+        ", ".join([*sorted(filter(None, days_of_place)), place])
+        for place, days_of_place in days.items()
     ]
     shares = [run.get("others") or 0 for result in results.values() for run in result["runs"]]
     tries = [result["most_others_of_tries"] for result in results.values()]
-    share = drivers.idle.words(max(shares, default=0))
+    share = idle.words(max(shares, default=0))
     quiet = f"{share} at most, {max(tries, default=0):.0%} while tuning"
     return "; ".join([*filter(None, days_and_machines), quiet])

@@ -11,8 +11,8 @@ import math
 import statistics
 
 SEEDS = 3  # that choose the setting
-MOST = 40  # tries of a search
-LARGE = 3  # small steps of a rate in a large one
+MOST_TRIES = 40  # tries of a search
+LARGE_STEP = 3  # small steps of a rate in a large one
 PATIENCE = 1.3  # times the best time, for a try that has one seed
 LATE, TIME, REACHED = "late", "time", "reached"
 DIVERGED, HOPELESS, FAILED = "diverged", "hopeless", "failed"
@@ -37,22 +37,19 @@ def ladder(flag, values, start):
 
 def value(hyperparameter, step):
     """Returns the value of a hyperparameter at a step."""
-    return (
-        hyperparameter.values[step]
-        if hyperparameter.values
-        else float(f"{hyperparameter.base * 2 ** (step / 2):.3g}")
-    )
+    if hyperparameter.values:
+        return hyperparameter.values[step]
+    return float(f"{hyperparameter.base * 2 ** (step / 2):.3g}")
 
 
-def inside(hyperparameter, step):
+def has_step(hyperparameter, step):
     """Returns whether a hyperparameter has this step."""
     lowest = 0 if hyperparameter.values else -math.inf
-    return (
-        lowest <= step <= (math.inf if hyperparameter.highest is None else hyperparameter.highest)
-    )
+    highest = math.inf if hyperparameter.highest is None else hyperparameter.highest
+    return lowest <= step <= highest
 
 
-def moved(point, hyperparameters, number, steps, sums=False):
+def move(point, hyperparameters, number, steps, sums=False):
     """Returns the point after a move of one hyperparameter; None where its ladder ends.
 
     sums: whether T times more local steps push a sum that is T times larger: the learning rate,
@@ -60,7 +57,7 @@ def moved(point, hyperparameters, number, steps, sums=False):
     """
     hyperparameter, after = hyperparameters[number], list(point)
     after[number] += steps
-    if not inside(hyperparameter, after[number]):
+    if not has_step(hyperparameter, after[number]):
         return None
     if sums and hyperparameter.flag == "local-steps":
         factor = value(hyperparameter, after[number]) / value(hyperparameter, point[number])
@@ -77,8 +74,8 @@ def neighbours(point, hyperparameters, large, sums=False):
     for number, hyperparameter in enumerate(hyperparameters):
         if hyperparameter.values and not large and len(hyperparameters) > 2:
             continue
-        step = LARGE if large and not hyperparameter.values else 1
-        points += [moved(point, hyperparameters, number, sign * step, sums) for sign in (1, -1)]
+        step = LARGE_STEP if large and not hyperparameter.values else 1
+        points += [move(point, hyperparameters, number, sign * step, sums) for sign in (1, -1)]
     return [point for point in points if point is not None]
 
 
@@ -100,14 +97,14 @@ def latest(tries, stages=(1, 2)):
     return tries_by_point
 
 
-def middle(tries):
+def median_score(tries):
     """Returns the median seconds to the target of some tries, and their median loss."""
     scores = [score(tried) for tried in tries]
-    middle_seconds = statistics.median(seconds for seconds, _ in scores)
-    if middle_seconds < math.inf:
-        return middle_seconds, 0.0
+    median_seconds = statistics.median(seconds for seconds, _ in scores)
+    if median_seconds < math.inf:
+        return median_seconds, 0.0
     losses = [loss for seconds, loss in scores if seconds == math.inf]
-    return middle_seconds, statistics.median_low(losses)
+    return median_seconds, statistics.median_low(losses)
 
 
 def curve(tries):
@@ -127,7 +124,7 @@ def first_stage(tries, hyperparameters, sums):
         if len(tried_at) > 2 and all(tried["ended"] == FAILED for tried in tried_at.values()):
             return None
         lowest = min(tried_at)
-        return Next((lowest[0] - LARGE, *lowest[1:]), 0, 1, None, None)
+        return Next((lowest[0] - LARGE_STEP, *lowest[1:]), 0, 1, None, None)
     seconds, _ = score(tried_at[best])
     limit = PATIENCE * seconds if seconds < math.inf else None
     for point in neighbours(best, hyperparameters, True, sums):
@@ -140,7 +137,7 @@ def best_of(tries):
     """Returns the point with the best medians of those that have SEEDS seeds; None without any."""
     whole = {}
     for point, seeds in latest(tries).items():
-        medians = middle(list(seeds.values()))
+        medians = median_score(list(seeds.values()))
         if len(seeds) >= SEEDS and all(is_known(tried, medians[0]) for tried in seeds.values()):
             whole[point] = medians
     return min(whole, key=whole.get) if whole else None
@@ -162,42 +159,45 @@ def second_stage(tries, hyperparameters, sums):
         best = min(tried_at, key=lambda point: score(tried_at[point]))
         if score(tried_at[best]) == NEVER:
             return None
-        have = latest(tries)[best]
-        return Next(best, next(seed for seed in range(SEEDS) if seed not in have), 2, None, None)
-    have = latest(tries)
-    goal = middle(list(have[best].values()))
-    limit = goal[0] if goal[0] < math.inf else None
+        tried_seeds = latest(tries)[best]
+        seed = next(seed for seed in range(SEEDS) if seed not in tried_seeds)
+        return Next(best, seed, 2, None, None)
+    tries_at = latest(tries)
+    best_score = median_score(list(tries_at[best].values()))
+    limit = best_score[0] if best_score[0] < math.inf else None
     for point in neighbours(best, hyperparameters, False, sums):
         seeds = {
-            seed: tried for seed, tried in have.get(point, {}).items() if is_known(tried, goal[0])
+            seed: tried
+            for seed, tried in tries_at.get(point, {}).items()
+            if is_known(tried, best_score[0])
         }
-        worse = sum(score(tried) > goal for tried in seeds.values())
+        worse = sum(score(tried) > best_score for tried in seeds.values())
         if worse > SEEDS // 2:  # whatever the others say, the median is worse
             continue
         missing = [seed for seed in range(SEEDS) if seed not in seeds]
         if missing:
-            return Next(point, missing[0], 2, limit, curve(have[best].values()))
+            return Next(point, missing[0], 2, limit, curve(tries_at[best].values()))
     return None
 
 
 def next_try(tries, hyperparameters, sums=False):
     """Returns the Next try of a search, None after the last one."""
-    if not hyperparameters or len(tries) >= MOST:
+    if not hyperparameters or len(tries) >= MOST_TRIES:
         return None
     return first_stage(tries, hyperparameters, sums) or second_stage(tries, hyperparameters, sums)
 
 
-def chosen(tries):
+def choose(tries):
     """Returns the best point of a search; None where no try was any good."""
     if (best := best_of(tries)) is not None:
         return best
-    score_at = {point: middle(list(seeds.values())) for point, seeds in latest(tries).items()}
+    score_at = {point: median_score(list(seeds.values())) for point, seeds in latest(tries).items()}
     best = min(score_at, key=score_at.get, default=None)
     return None if best is None or score_at[best] == NEVER else best
 
 
 def at_the_edge(tries, hyperparameters, sums=False):
     """Returns whether a search ended before the neighbours of its best were all known."""
-    return chosen(tries) is not None and bool(
+    return choose(tries) is not None and bool(
         first_stage(tries, hyperparameters, sums) or second_stage(tries, hyperparameters, sums)
     )

@@ -10,11 +10,11 @@ import re
 import statistics
 
 import verdict
-from lab.measure import drivers
+from lab.measure import text_tables
 from lab.pages import result_tables
 
-SHOWN = 2  # tasks whose tables the page shows
-ALONE = ("Non-Distributed-Setup", "Non-Distributed-Setup, 2 threads")  # one process
+SHOWN_TASKS = 2  # tasks whose tables the page shows
+ONE_PROCESS_ROWS = ("Non-Distributed-Setup", "Non-Distributed-Setup, 2 threads")
 
 
 def by_task(results):
@@ -46,7 +46,7 @@ def number_of(result, what):
     ]
 
 
-def middle(result, what):
+def median_of(result, what):
     """Returns the median of all runs, a failure counted as infinity; None without any run."""
     values = [value for value, _ in number_of(result, what)]
     return statistics.median(values) if values else None
@@ -58,7 +58,7 @@ def text(pair, form):
     return ("≤ " if early else "") + form.format(value)
 
 
-def of_all(result, what, form, times=1):
+def median_in_words(result, what, form, times=1):
     """Returns the median in words, nothing where half of the runs have none: "≤ 2.0"."""
     pairs = sorted(number_of(result, what))
     values = [value for value, _ in pairs]
@@ -76,7 +76,7 @@ def spread(result, what, form, times=1, never="failed"):
     least, greatest = text(pairs[0], form), never
     if pairs[-1][0] < math.inf:
         greatest = text(pairs[-1], form)
-    return f"{of_all(result, what, form, times) or never} ({least}–{greatest})"
+    return f"{median_in_words(result, what, form, times) or never} ({least}–{greatest})"
 
 
 def seconds(result):
@@ -84,13 +84,13 @@ def seconds(result):
     return spread(result, verdict.SECONDS, "{:.2f}", never="never")
 
 
-def known(result, what, form):
+def known_median(result, what, form):
     """Returns the median of the runs that did not fail, such as of their staleness."""
     values = [run[what] for run in result["runs"] if run.get(what) is not None]
     return form.format(statistics.median(values)) if values else ""
 
 
-def shorter(words):
+def shorten(words):
     """Returns flags as a table shows them: "lr 0.1, T 10, rho 2.5"."""
     words = re.sub(r" --(\S+)", r", \1", re.sub(r"^--learning-rates?", "lr", words))
     words = words.replace("local-steps", "T")
@@ -107,7 +107,7 @@ def setting(result):
     if result["setting"] is None:
         return "none trains"
     end = " (the search did not end)" if result["edge"] else ""
-    return shorter(result["setting"]) + end
+    return shorten(result["setting"]) + end
 
 
 def tests(result):
@@ -122,7 +122,7 @@ def failures(result):
     return f"{number} of {len(result['runs'])}" if number else ""
 
 
-def arrive_never(result):
+def never_arrived(result):
     """Returns how many runs never came to the target, "" where all did."""
     number = sum(value == math.inf for value in verdict.values(result, verdict.SECONDS))
     return f"{number} of {len(result['runs'])}" if number else ""
@@ -131,10 +131,10 @@ def arrive_never(result):
 def beside_one(results, task, row):
     """Returns the verdict on a row beside the best single process: sooner, later, or neither: –."""
     rows = by_task(results)[task]
-    alone = [name for name in ALONE if name in rows and rows[name]["runs"]]
-    if not alone or row in ALONE or not rows[row]["runs"]:
+    alone = [name for name in ONE_PROCESS_ROWS if name in rows and rows[name]["runs"]]
+    if not alone or row in ONE_PROCESS_ROWS or not rows[row]["runs"]:
         return ""
-    best = min(alone, key=lambda name: middle(rows[name], verdict.SECONDS))
+    best = min(alone, key=lambda name: median_of(rows[name], verdict.SECONDS))
     less = verdict.verdict(results, task, row, best)
     return {True: "sooner", False: "later", None: "–"}[less]
 
@@ -164,7 +164,7 @@ def table_of(results):
         "examples to it",
     ]
     columns += ["MB to it", "MB in all", "staleness", "CV", "failures"]
-    table = drivers.plain_table(*columns)
+    table = text_tables.plain_table(*columns)
     for task, rows in by_task(results).items():
         reached = target(next(iter(rows.values())))
         for number, (row, result) in enumerate(rows.items()):
@@ -178,16 +178,16 @@ def table_of(results):
                 str(len(result["tries"]) or ""),
                 tests(result),
                 spread(result, verdict.LOSS, "{:.3f}"),
-                of_all(result, "training", "{:.3f}"),
+                median_in_words(result, "training", "{:.3f}"),
                 accuracy,
                 seconds(result),
-                arrive_never(result),
+                never_arrived(result),
                 beside_one(results, task, row),
-                of_all(result, "examples_to", "{:,.0f}"),
-                of_all(result, "megabytes_to", "{:.1f}"),
-                known(result, "megabytes", "{:.1f}"),
-                known(result, "staleness_mean", "{:.2f}"),
-                known(result, "cv", "{:.2f}"),
+                median_in_words(result, "examples_to", "{:,.0f}"),
+                median_in_words(result, "megabytes_to", "{:.1f}"),
+                known_median(result, "megabytes", "{:.1f}"),
+                known_median(result, "staleness_mean", "{:.2f}"),
+                known_median(result, "cv", "{:.2f}"),
                 failures(result),
             )
         table.add_section()
@@ -196,9 +196,9 @@ def table_of(results):
 
 def missing(results, due):
     """Returns a sentence about what is not measured, if anything. due: {task: its rows}."""
-    there, parts = by_task(results), []
+    measured_tasks, parts = by_task(results), []
     for task, rows in due.items():
-        number = len(set(rows) & set(there.get(task, ())))
+        number = len(set(rows) & set(measured_tasks.get(task, ())))
         if number < len(rows):
             parts.append(f"*{task}*" + (f" ({number} of {len(rows)} rows are)" if number else ""))
     return f"Not yet measured: {'; '.join(parts)}." if parts else ""
@@ -210,42 +210,42 @@ def page(results, due, words):
     They are those of the first tasks; the others, and the controls, stand in table.txt only.
     words: what stands behind them, such as when and where this was measured.
     """
-    parts, first = [], list(due)[:SHOWN]
+    parts, shown_tasks = [], list(due)[:SHOWN_TASKS]
     for task, rows in by_task(results).items():
-        if task not in first:
+        if task not in shown_tasks:
             continue
         result = next(iter(rows.values()))
-        long = f", {result['seconds']:g} s each" if result["seconds"] else ""
+        length = f", {result['seconds']:g} s each" if result["seconds"] else ""
         seeds = max(len(result["runs"]) for result in rows.values())
-        head = f"{task}: medians (ranges) of {seeds} runs{long}"
-        own = {row: result for row, result in rows.items() if is_example(row)}
+        heading = f"{task}: medians (ranges) of {seeds} runs{length}"
+        examples_only = {row: result for row, result in rows.items() if is_example(row)}
         columns = ["example", "setting", "test loss", f"seconds to {target(result)}"]
-        any_failed = any(failures(result) for result in own.values())
-        if any_failed:
+        has_failures = any(failures(result) for result in examples_only.values())
+        if has_failures:
             columns.append("failures")
         cells = []
-        for row, result in own.items():
-            loss, time = "", ""
+        for row, result in examples_only.items():
+            loss, arrival = "", ""
             if result["runs"]:
-                loss = of_all(result, verdict.LOSS, "{:.3f}") or "failed"
-                time = judged(seconds(result), beside_one(results, task, row))
-            cells.append([label(row), setting(result), loss, time])
-            if any_failed:
+                loss = median_in_words(result, verdict.LOSS, "{:.3f}") or "failed"
+                arrival = mark_verdict(seconds(result), beside_one(results, task, row))
+            cells.append([label(row), setting(result), loss, arrival])
+            if has_failures:
                 cells[-1].append(failures(result))
         table = re.sub(r"(?<=\|)  (?=\|)", " ", result_tables.table(columns, cells))
-        parts.append(f"**{head}**\n\n{table}")
+        parts.append(f"**{heading}**\n\n{table}")
     noises = verdict.noises(results, verdict.SECONDS)
     floor = ", ".join(f"*{task}* {share:.0%}" for task, share in noises.items())
     floor = f" A/A: {floor}." if floor else ""
     return "\n\n".join([*parts, f"{missing(results, due)}{floor} {words}".strip()])
 
 
-def judged(cell, beside):
+def mark_verdict(cell, beside):
     """Returns the seconds of a row; they are bold where it is sooner than one process."""
     return {"sooner": f"**{cell}**", "later": f"{cell}, later"}.get(beside, cell)
 
 
-def compared(result):
+def compared_cells(result):
     """Returns the cells of a row for the page of its example: its setting, seconds, test loss."""
     if result["setting"] is None:
         return ["no setting that trains", "never", "failed"]

@@ -28,34 +28,34 @@ import re
 import statistics
 
 import report
-from lab.measure import drivers
+from lab.measure import arguments
 
 LEVEL = 0.01  # p of a difference is below it
-AGAIN = ", A/A"  # behind the name of a row that was measured a second time
+AGAIN_SUFFIX = ", A/A"  # behind the name of a row that was measured a second time
 FURTHER = "Further-Algorithms/"
 SECONDS, LOSS = "reached", "loss"
 # A mark: whether the first is sooner, or less; None: neither.
 MARKS = {"sooner": True, "less": True, "not separable": None}
-LAST = {"training loss": "training", "test loss": LOSS}  # at the end of a run
+LAST_LOSSES = {"training loss": "training", "test loss": LOSS}  # at the end of a run
 MARK = re.compile(
-    rf"<!-- ({'|'.join(MARKS)})(?: (?:to a loss of|in) ([\d., ]+|{'|'.join(LAST)}))?"
+    rf"<!-- ({'|'.join(MARKS)})(?: (?:to a loss of|in) ([\d., ]+|{'|'.join(LAST_LOSSES)}))?"
     r": ([^:]+): (.+?) / (.+?) -->"
 )
 
 
-def plain(row):
+def plain_name(row):
     """Returns the name of a row as a mark may write it: HTML allows no -- in a comment."""
     return row.removeprefix(FURTHER).replace("--", "")
 
 
 def rows_of(results, task):
     """Returns {plain name of a row: its result} of a task's rows that have runs."""
-    cases = ((case.split(": ", 1), result) for case, result in results.items())
-    return {
-        plain(row): own_result
-        for (own, row), own_result in cases
-        if own == task and own_result["runs"]
-    }
+    rows = {}
+    for case, result in results.items():
+        case_task, row = report.task_and_row(case)
+        if case_task == task and result["runs"]:
+            rows[plain_name(row)] = result
+    return rows
 
 
 def at_first_look(run, seconds):
@@ -80,36 +80,37 @@ def values(result, what, least=False):
     return numbers
 
 
-def probability(ones, others):
+def probability(numbers, other_numbers):
     """Returns the two-sided p of the exact rank test. Equal values share their mean rank."""
-    everything = sorted([*ones, *others])
+    pooled = sorted([*numbers, *other_numbers])
     ranks = [
-        (everything.index(value) + len(everything) - everything[::-1].index(value) + 1) / 2
-        for value in (*ones, *others)
+        (pooled.index(value) + len(pooled) - pooled[::-1].index(value) + 1) / 2
+        for value in (*numbers, *other_numbers)
     ]
-    mean = len(ones) * (len(everything) + 1) / 2
-    observed = abs(sum(ranks[: len(ones)]) - mean)
-    apart = [abs(sum(group) - mean) for group in itertools.combinations(ranks, len(ones))]
-    return sum(group >= observed - 1e-9 for group in apart) / len(apart)
+    mean = len(numbers) * (len(pooled) + 1) / 2
+    observed = abs(sum(ranks[: len(numbers)]) - mean)
+    distances = [abs(sum(group) - mean) for group in itertools.combinations(ranks, len(numbers))]
+    return sum(group >= observed - 1e-9 for group in distances) / len(distances)
 
 
-def share(one, other):
+def share(median, other_median):
     """Returns how far two medians are apart, as a share of the smaller one."""
-    less, more = sorted((one, other))
-    if less == math.inf:
+    lesser, greater = sorted((median, other_median))
+    if lesser == math.inf:
         return 0.0
-    return (more - less) / less if less else math.inf
+    return (greater - lesser) / lesser if lesser else math.inf
 
 
 def noises(results, what):
     """Returns {task: the share by which the medians of its A/A row differ}."""
     shares = {}
     for case, result in results.items():
-        base = results.get(case.removesuffix(AGAIN))
-        if case.endswith(AGAIN) and base and base["runs"] and result["runs"]:
+        base = results.get(case.removesuffix(AGAIN_SUFFIX))
+        if case.endswith(AGAIN_SUFFIX) and base and base["runs"] and result["runs"]:
             medians = [statistics.median(values(either, what)) for either in (base, result)]
             if min(medians) < math.inf:
-                shares[case.split(": ", 1)[0]] = share(*medians)
+                task, _ = report.task_and_row(case)
+                shares[task] = share(*medians)
     return shares
 
 
@@ -118,63 +119,76 @@ def noise(results, task, what):
 
     To a loss runs often come at one look, so the share to the target counts if it is greater.
     """
-    floors = [noises(results, one) for one in (what, what if what in LAST.values() else SECONDS)]
-    shares = [by_task.get(task, max(by_task.values(), default=-1)) for by_task in floors]
-    return max(shares) if max(shares) >= 0 else None
+    quantities = [what]
+    if what not in LAST_LOSSES.values():
+        quantities.append(SECONDS)
+    shares = []
+    for quantity in quantities:
+        share_of_task = noises(results, quantity)
+        if share_of_task:
+            shares.append(share_of_task.get(task, max(share_of_task.values())))
+    return max(shares, default=None)
 
 
-def is_less(results, task, one, other, what=SECONDS):
+def is_less(results, task, row, other, what=SECONDS):
     """Returns whether one row of a task is sooner than another, or its number is less."""
     rows, floor = rows_of(results, task), noise(results, task, what)
-    ones, others = values(rows[plain(one)], what), values(rows[plain(other)], what, least=True)
-    middle, later = statistics.median(ones), statistics.median(others)
-    if floor is None or middle >= later:
+    row_values = values(rows[plain_name(row)], what)
+    other_values = values(rows[plain_name(other)], what, least=True)
+    median, other_median = statistics.median(row_values), statistics.median(other_values)
+    if floor is None or median >= other_median:
         return False
-    return probability(ones, others) < LEVEL and share(middle, later) > floor
+    return probability(row_values, other_values) < LEVEL and share(median, other_median) > floor
 
 
-def verdict(results, task, one, other, what=SECONDS):
+def verdict(results, task, row, other, what=SECONDS):
     """Returns which of two rows is less: True: the first, False: the second, None: neither."""
-    if is_less(results, task, one, other, what):
+    if is_less(results, task, row, other, what):
         return True
-    return False if is_less(results, task, other, one, what) else None
+    return False if is_less(results, task, other, row, what) else None
 
 
-def fault(results, mark, losses, task, ones, others):
+def fault(results, mark, losses, task, first_rows, second_rows):
     """Returns a sentence if the results do not say what a mark says; None if they do.
 
-    losses: to which test losses, in digits; or which of LAST; "" for the target of the task.
+    losses: to which test losses, in digits; or which of LAST_LOSSES; "" for the task's target.
     """
-    rows, ones, others = rows_of(results, task), ones.split("; "), others.split("; ")
-    if missing := [row for row in (*ones, *others) if plain(row) not in rows]:
+    rows = rows_of(results, task)
+    first_rows, second_rows = first_rows.split("; "), second_rows.split("; ")
+    if missing := [name for name in (*first_rows, *second_rows) if plain_name(name) not in rows]:
         return f"the results have no row {missing[0]} of the task {task}"
-    whats = [LAST.get(loss) or float(loss) for loss in losses.split(", ") if loss] or [SECONDS]
-    known = [*LAST.values(), SECONDS, *report.LOSSES]
-    if unknown := [what for what in whats if what not in known]:
+    quantities = [LAST_LOSSES.get(loss) or float(loss) for loss in losses.split(", ") if loss] or [
+        SECONDS
+    ]
+    known_quantities = [*LAST_LOSSES.values(), SECONDS, *report.LOSSES]
+    if unknown := [quantity for quantity in quantities if quantity not in known_quantities]:
         return f"the results have no seconds to a loss of {unknown[0]:g}, but to {report.LOSSES}"
-    for what, one, other in itertools.product(whats, ones, others):
-        less_than = verdict(results, task, one, other, what)
+    for quantity, row, other in itertools.product(quantities, first_rows, second_rows):
+        less_than = verdict(results, task, row, other, quantity)
         if less_than is MARKS[mark]:
             continue
         if less_than is None:
-            return f"{task}: {one} and {other} are not separable"
-        less, more = (one, other) if less_than else (other, one)
-        return f"{task}: {less} is {'less' if losses in LAST else 'sooner'} than {more}"
+            return f"{task}: {row} and {other} are not separable"
+        lesser, greater = (row, other) if less_than else (other, row)
+        return f"{task}: {lesser} is {'less' if losses in LAST_LOSSES else 'sooner'} than {greater}"
 
 
-def in_words(results, task, one, other, what):
+def in_words(results, task, row, other, what):
     """Returns the verdict on two rows in a line, with the numbers from which it follows."""
     rows = rows_of(results, task)
-    ones, others = (values(rows[plain(each)], what) for each in (one, other))
-    less, floor = verdict(results, task, one, other, what), noise(results, task, what)
-    lesser = "not separable" if less is None else one if less else other
-    medians = " and ".join(f"{statistics.median(each):g}" for each in (ones, others))
+    row_values = values(rows[plain_name(row)], what)
+    other_values = values(rows[plain_name(other)], what)
+    floor = noise(results, task, what)
+    names = {True: row, False: other, None: "not separable"}
+    lesser = names[verdict(results, task, row, other, what)]
+    medians = f"{statistics.median(row_values):g} and {statistics.median(other_values):g}"
     again = "none" if floor is None else f"{floor:.0%}"
-    return f"{lesser} (p = {probability(ones, others):.3f}, medians {medians}, A/A: {again})"
+    p = probability(row_values, other_values)
+    return f"{lesser} (p = {p:.3f}, medians {medians}, A/A: {again})"
 
 
 def main():
-    parser = drivers.Parser(__doc__)
+    parser = arguments.Parser(__doc__)
     parser.add_argument("pair", help='"TASK: ROW / ROW"')
     losses = ", ".join(f"{loss:g}" for loss in report.LOSSES)
     parser.add_argument(
@@ -185,15 +199,16 @@ def main():
         help=f"to this test loss, not to the target: {losses}",
     )
     flags = parser.parse_args()
-    known = re.fullmatch(r"(.+?): (.+) / (.+)", flags.pair)
+    pair = re.fullmatch(r"(.+?): (.+) / (.+)", flags.pair)
     path = pathlib.Path(__file__).with_name("results.json")
-    if not known or not path.exists():
+    if not pair or not path.exists():
         parser.error('write "TASK: ROW / ROW"' if path.exists() else f"there is no {path}")
     results = json.loads(path.read_text())
-    rows = rows_of(results, known[1])
-    if missing := [row for row in known.groups()[1:] if plain(row) not in rows]:
-        parser.error(f"the results have no row {missing[0]} of the task {known[1]}")
-    print("sooner:", in_words(results, *known.groups(), flags.loss or SECONDS))
+    task, row, other = pair.groups()
+    rows = rows_of(results, task)
+    if missing := [name for name in (row, other) if plain_name(name) not in rows]:
+        parser.error(f"the results have no row {missing[0]} of the task {task}")
+    print("sooner:", in_words(results, task, row, other, flags.loss or SECONDS))
 
 
 if __name__ == "__main__":

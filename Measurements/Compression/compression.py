@@ -7,13 +7,14 @@ Kind:          driver
 Run:           bash run.sh
 """
 
+import collections
 import math
 import pathlib
 import statistics
 import tempfile
 
 from lab import examples
-from lab.measure import drivers, forked
+from lab.measure import arguments, charts, example_runs, forked, sessions, text_tables
 
 RING, COMPRESSED = "Ring-AllReduce", "Further-Algorithms/Compressed-AllReduce"
 # name: (the example, its flags)
@@ -26,24 +27,26 @@ COMPRESSORS = {
     "sign": (COMPRESSED, ["--compress", "sign"]),
     "QSGD": (COMPRESSED, ["--compress", "qsgd"]),
 }
-UNBIASED = ("none", "QSGD")  # these have no e
-WITHOUT = ", without e"
-QUICK = [f"{name}: {COMPRESSED}" for name in ("PowerSGD, rank 1", "sign", "sign" + WITHOUT)]
+UNBIASED_COMPRESSORS = ("none", "QSGD")  # these have no e
+WITHOUT_E = ", without e"  # behind the name of a compressor
+QUICK = [f"{name}: {COMPRESSED}" for name in ("PowerSGD, rank 1", "sign", "sign" + WITHOUT_E)]
 WORKERS = 2
-MORE = (4, 8)  # workers of the runs that count bytes only
-COUNTED = 20  # the updates of such a run
+COUNTED_WORKERS = (4, 8)  # of the runs that count bytes only
+COUNTED_UPDATES = 20  # of such a run
 POINTS = 50  # of a curve
-ACROSS = 3  # pictures in a row
+COLUMNS = 3  # pictures in a row
+# name: what it is called. counts: whether its first run has others beside it, which count bytes.
+Case = collections.namedtuple("Case", "name example flags counts")
 
 
 def all_cases():
-    """Returns [(what a case is called, its example, its flags, whether it counts the bytes)]."""
+    """Returns the Cases."""
     cases = []
     for name, (example, flags) in COMPRESSORS.items():
-        cases.append((f"{name}: {example}", example, flags, True))
-        if name not in UNBIASED:
-            more = [*flags, "--forget-error", 1]
-            cases.append((f"{name}{WITHOUT}: {example}", example, more, False))
+        cases.append(Case(f"{name}: {example}", example, flags, counts=True))
+        if name not in UNBIASED_COMPRESSORS:
+            without_e = [*flags, "--forget-error", 1]
+            cases.append(Case(f"{name}{WITHOUT_E}: {example}", example, without_e, counts=False))
     return cases
 
 
@@ -54,42 +57,42 @@ def by_compressor(results):
 
 def train(case, workers, updates, seed, directory):
     """Trains in `directory`; returns whether the loss stayed a number."""
-    _, example, flags, _ = case
-    words = ["--steps", updates, "--seed", seed, *flags]
-    script = examples.main_script(example)
-    return forked.train(script, {"worker": workers}, words, directory)[0]
+    flags = ["--steps", updates, "--seed", seed, *case.flags]
+    script = examples.main_script(case.example)
+    trained, _ = forked.train(script, {"worker": workers}, flags, directory)
+    return trained
 
 
 def measure(case, repeat, flags):
-    """Returns what one run has found."""
+    """Trains once; returns the numbers of the run."""
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         trained = train(case, WORKERS, flags.updates, repeat, folder / "run")
-        result = facts(trained, folder / "run")
-        if case[-1] and not repeat:  # the bytes are the same in each run
-            for workers in MORE:
+        result = summarize_run(trained, folder / "run")
+        if case.counts and not repeat:  # the bytes are the same in each run
+            for workers in COUNTED_WORKERS:
                 directory = folder / f"{workers}"
-                train(case, workers, COUNTED, repeat, directory)
-                result["kilobytes"][str(workers)] = sent(drivers.pushes(directory))
+                train(case, workers, COUNTED_UPDATES, repeat, directory)
+                result["kilobytes"][str(workers)] = kilobytes_sent(example_runs.pushes(directory))
         return result
 
 
-def sent(pushes):
+def kilobytes_sent(pushes):
     """Returns the KB that a worker sends in an update: all together send what all receive."""
     return statistics.fmean(push["bytes"] for push in pushes) / 2 / 1000
 
 
-def facts(trained, directory):
+def summarize_run(trained, directory):
     """Returns the numbers of a run that has ended."""
-    pushes, tests = drivers.pushes(directory), drivers.tests(directory)
-    whole = trained and math.isfinite(tests[-1]["test_loss"])
+    pushes, tests = example_runs.pushes(directory), example_runs.tests(directory)
+    has_loss = trained and math.isfinite(tests[-1]["test_loss"])
     pushes.sort(key=lambda push: push["global_step"])
     size = max(1, len(pushes) // POINTS)
     parts = [pushes[i : i + size] for i in range(0, len(pushes) - size + 1, size)]
     return {
-        "test_loss": tests[-1]["test_loss"] if whole else None,  # None: it has diverged
-        "test_accuracy": tests[-1]["test_accuracy"] if whole else None,
-        "kilobytes": {str(WORKERS): sent(pushes)},
+        "test_loss": tests[-1]["test_loss"] if has_loss else None,  # None: it has diverged
+        "test_accuracy": tests[-1]["test_accuracy"] if has_loss else None,
+        "kilobytes": {str(WORKERS): kilobytes_sent(pushes)},
         # Of each part of the run: its last update, and the mean of its losses.
         "updates": [int(part[-1]["global_step"]) for part in parts],
         "losses": [round(statistics.fmean(push["loss"] for push in part), 5) for part in parts],
@@ -98,42 +101,46 @@ def facts(trained, directory):
 
 def table_of(results):
     """Returns the table, a section for each compressor."""
-    columns = [f"KB, {n} workers" for n in (WORKERS, *MORE)]
-    table = drivers.plain_table("compressor", "test loss", "accuracy, %", "last losses", *columns)
-    before = None
+    workers = (WORKERS, *COUNTED_WORKERS)
+    columns = [f"KB, {n} workers" for n in workers]
+    table = text_tables.plain_table(
+        "compressor", "test loss", "accuracy, %", "last losses", *columns
+    )
+    previous = None
     for case, runs in by_compressor(results).items():
-        compressor = case.removesuffix(WITHOUT)
-        if before not in (None, compressor):
+        compressor = case.removesuffix(WITHOUT_E)
+        if previous not in (None, compressor):
             table.add_section()
-        before = compressor
+        previous = compressor
         losses = [run["test_loss"] for run in runs]
-        accuracies = [run["test_accuracy"] and 100 * run["test_accuracy"] for run in runs]
-        counted = runs[0]["kilobytes"]
+        accuracies = [text_tables.percent(run["test_accuracy"]) for run in runs]
+        kilobytes = runs[0]["kilobytes"]
         table.add_row(
             case,
-            drivers.spread(losses, "{:.3f}") or "diverged",
-            drivers.spread(accuracies, "{:.1f}"),
-            drivers.spread([last_losses(run) for run in runs], "{:.4f}"),
-            *[f"{counted[str(n)]:.2f}" if str(n) in counted else "" for n in (WORKERS, *MORE)],
+            text_tables.spread(losses, "{:.3f}") or "diverged",
+            text_tables.spread(accuracies, "{:.1f}"),
+            text_tables.spread([last_losses(run) for run in runs], "{:.4f}"),
+            *[f"{kilobytes[str(n)]:.2f}" if str(n) in kilobytes else "" for n in workers],
         )
     return table
 
 
 def last_losses(run):
     """Returns the mean of a run's training losses in its last tenth."""
-    return statistics.fmean(run["losses"][-max(1, len(run["losses"]) // 10) :])
+    count = max(1, len(run["losses"]) // 10)
+    return statistics.fmean(run["losses"][-count:])
 
 
 def draw(results, path, source):
     """Draws the training loss against the updates, with e and without."""
-    names = [name for name in COMPRESSORS if name not in UNBIASED]
+    names = [name for name in COMPRESSORS if name not in UNBIASED_COMPRESSORS]
     results = by_compressor(results)
-    names = [name for name in names if name in results or name + WITHOUT in results]
-    down = max(1, math.ceil(len(names) / ACROSS))
-    figure, panels = drivers.subplots(2.1 * down + 0.5, down, ACROSS, squeeze=False, sharey=True)
+    names = [name for name in names if name in results or name + WITHOUT_E in results]
+    rows = max(1, math.ceil(len(names) / COLUMNS))
+    figure, panels = charts.subplots(2.1 * rows + 0.5, rows, COLUMNS, squeeze=False, sharey=True)
     lines = [("no compressor", "k"), ("with its error e", "C0"), ("without e", "C3")]
     for name, panel in zip(names, panels.flat):
-        for (label, colour), case in zip(lines, ("none", name, name + WITHOUT)):
+        for (label, colour), case in zip(lines, ("none", name, name + WITHOUT_E)):
             for run in results.get(case, []):
                 panel.plot(
                     run["updates"],
@@ -152,27 +159,27 @@ def draw(results, path, source):
         panel.set_visible(False)
     # A line for each label, of however many runs.
     handles = [pair for panel in panels.flat for pair in zip(*panel.get_legend_handles_labels())]
-    known = {label: handle for handle, label in handles}
-    figure.legend(known.values(), known, loc="outside lower center", ncols=3, frameon=False)
-    drivers.save(figure, path, source)
+    handle_of = {label: handle for handle, label in handles}
+    figure.legend(handle_of.values(), handle_of, loc="outside lower center", ncols=3, frameon=False)
+    charts.save(figure, path, source)
 
 
 def main():
-    parser = drivers.Parser(__doc__)
+    parser = arguments.Parser(__doc__)
     parser.number("--updates", 2000, "updates of a run")
     parser.full("all cases; without it three, once each")
     parser.redraw(__file__)
     flags, cases = parser.only(all_cases(), QUICK)
 
-    def measure_all(console, directory):
-        def run(case, repeat):
-            return measure(case, repeat, flags)
-
-        words = f"{WORKERS} workers, {flags.updates} updates; KB that a worker sends in an update"
-        measured = [example for _, example, *_ in cases]
-        return drivers.measure_session(console, directory, flags, cases, run, words, measured)
-
-    drivers.report(__file__, flags, 150, measure_all, table_of, draw)
+    session = sessions.Session(
+        flags=flags,
+        cases=cases,
+        examples=[example for _, example, *_ in cases],
+        measure=lambda case, repeat: measure(case, repeat, flags),
+        words=f"{WORKERS} workers, {flags.updates} updates; KB that a worker sends in an update",
+    )
+    report = sessions.Report(script=__file__, flags=flags, width=150, table_of=table_of, draw=draw)
+    report.make(session.measure_all)
 
 
 if __name__ == "__main__":

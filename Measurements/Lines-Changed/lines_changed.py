@@ -17,7 +17,7 @@ import sys
 import tempfile
 import tokenize
 
-from lab.measure import drivers
+from lab.measure import arguments, example_runs, text_tables
 
 PROGRAMS = pathlib.Path(__file__).resolve().parent / "programs"
 TFRUN = ["tfrun", "--workers", "2"]
@@ -35,7 +35,7 @@ WAYS = [
     ("MultiWorkerMirroredStrategy", "loop", "loop_strategy", [*TFRUN, "--"], "tensorflow"),
     ("functions of a ps", "loop", "loop_ps", [*TFRUN, "--ps", "1", "--"], "tensorflow"),
 ]
-LEAST = 0.85  # the accuracy that each program must reach
+LEAST_ACCURACY = 0.85  # the accuracy that each program must reach
 
 
 def lines_of(name):
@@ -50,53 +50,56 @@ def lines_of(name):
     return [line.rstrip() for line in lines[begin:] if line.strip()]
 
 
-def changed(one, two):
-    """Returns how many lines a program adds to another, changes, and takes away."""
-    added, altered, gone = 0, 0, 0
-    matcher = difflib.SequenceMatcher(None, lines_of(one), lines_of(two), autojunk=False)
+def count_changes(program, other):
+    """Returns how many lines another program adds to one, changes, and takes away."""
+    added, changed, removed = 0, 0, 0
+    matcher = difflib.SequenceMatcher(None, lines_of(program), lines_of(other), autojunk=False)
     for tag, begin, end, other_begin, other_end in matcher.get_opcodes():
-        before, after = end - begin, other_end - other_begin
+        count, other_count = end - begin, other_end - other_begin
         if tag != "equal":
-            altered += min(before, after)
-            added += max(0, after - before)
-            gone += max(0, before - after)
-    return added, altered, gone
+            changed += min(count, other_count)
+            added += max(0, other_count - count)
+            removed += max(0, count - other_count)
+    return added, changed, removed
 
 
-def accuracy(name, launcher):
+def measure_accuracy(name, launcher):
     """Runs a program to its end; returns the accuracy that it prints."""
     with tempfile.TemporaryDirectory() as folder:
-        output = drivers.run([*launcher, str(PROGRAMS / f"{name}.py")], folder)
+        output = example_runs.run([*launcher, str(PROGRAMS / f"{name}.py")], folder)
     accuracies = re.findall(r"accuracy ([\d.]+)", output)
-    if not accuracies or float(accuracies[0]) < LEAST:
-        sys.exit(f"{name}.py ends with accuracy {accuracies[:1]}, not {LEAST} at least:\n{output}")
+    if not accuracies or float(accuracies[0]) < LEAST_ACCURACY:
+        words = f"{name}.py ends with accuracy {accuracies[:1]}, not {LEAST_ACCURACY} at least"
+        sys.exit(f"{words}:\n{output}")
     return float(accuracies[0])
 
 
 def versions():
     """Returns the names and versions of what the programs use."""
     by_name = {
-        d.name.lower().replace("_", "-"): d.version for d in importlib.metadata.distributions()
+        distribution.name.lower().replace("_", "-"): distribution.version
+        for distribution in importlib.metadata.distributions()
     }
     names = ["tensorflow", "tensorflow-cpu", "torch", "horovod"]
     return [f"{name} {by_name[name]}" for name in names if name in by_name]
 
 
 def main():
-    parser = drivers.Parser(__doc__)
+    parser = arguments.Parser(__doc__)
     _, chosen = parser.only(WAYS)
-    console = drivers.table_console(100)
-    table = drivers.plain_table("way", "lines", "added", "changed", "gone", "accuracy")
-    for name, one, two, launcher, package in chosen:
+    console = text_tables.table_console(100)
+    table = text_tables.plain_table("way", "lines", "added", "changed", "gone", "accuracy")
+    for name, program, other, launcher, package in chosen:
         if not importlib.util.find_spec(package):
             console.print(f"{name} is left out: there is no {package}")
             continue
-        accuracy(one, ["python"])
-        row = [len(lines_of(one)), *changed(one, two), f"{accuracy(two, launcher):.2f}"]
-        table.add_row(name, *map(str, row))
+        measure_accuracy(program, ["python"])
+        accuracy = measure_accuracy(other, launcher)
+        counts = [len(lines_of(program)), *count_changes(program, other)]
+        table.add_row(name, *map(str, counts), f"{accuracy:.2f}")
     console.print(table)
-    console.print(f"lines: of the program for one process; {drivers.setting(*versions())}")
-    drivers.write_table(console, drivers.output_directory("Lines-Changed"), "table.txt")
+    console.print(f"lines: of the program for one process; {text_tables.setting(*versions())}")
+    text_tables.write_table(console, example_runs.output_directory("Lines-Changed"), "table.txt")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import sys
 import tempfile
 
 from lab import examples, references
-from lab.measure import drivers
+from lab.measure import arguments, example_runs, sessions, text_tables
 
 os.environ.update(TF_CPP_MIN_LOG_LEVEL="2", TF_ENABLE_ONEDNN_OPTS="0")  # so that it starts quietly
 import numpy as np
@@ -21,22 +21,22 @@ import tensorflow as tf
 STEPS, BATCH_SIZE, LEARNING_RATE, SEED = 5, 32, 0.1, 0
 SHAPES = [(64, 128), (128,), (128, 64), (64,), (64, 10), (10,)]  # of w, layer by layer
 VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"  # behind the names of TensorFlow 2's checkpoints
-BOUND = 1e-6  # that a step may be apart from the one on the union
-AT_ONCE = ["--steps-per-call", "1"]  # so that each step can be saved
+BOUND = 1e-6  # of the difference of a step from the one on the union
+ONE_STEP_A_CALL = ["--steps-per-call", "1"]  # so that each step can be saved
 # What it is called, what runs it, its flags, whether its rate is per worker.
 IMPLEMENTATIONS = [
     ("Synchronous-SGD", "Synchronous-SGD/run.sh", [], False),
     ("SyncReplicasOptimizer", "From-TensorFlow-1/Synchronous-SGD-Optimizer/run.sh", [], False),
-    ("towers", "Multiple-GPUs-Single-Machine/run.sh", AT_ONCE, False),
-    ("MirroredStrategy", "Multiple-GPUs-Single-Machine/run_mirrored.sh", AT_ONCE, False),
-    ("Collective-AllReduce", "Collective-AllReduce/run.sh", AT_ONCE, False),
-    ("Ring-AllReduce", "Ring-AllReduce/run.sh", AT_ONCE, False),
-    ("Horovod", "Horovod-RingAllReduce/run.sh", AT_ONCE, True),
+    ("towers", "Multiple-GPUs-Single-Machine/run.sh", ONE_STEP_A_CALL, False),
+    ("MirroredStrategy", "Multiple-GPUs-Single-Machine/run_mirrored.sh", ONE_STEP_A_CALL, False),
+    ("Collective-AllReduce", "Collective-AllReduce/run.sh", ONE_STEP_A_CALL, False),
+    ("Ring-AllReduce", "Ring-AllReduce/run.sh", ONE_STEP_A_CALL, False),
+    ("Horovod", "Horovod-RingAllReduce/run.sh", ONE_STEP_A_CALL, True),
 ]
 
 
-def saved(directory):
-    """{step: w after it, a list of arrays} from the checkpoints of a run."""
+def read_checkpoints(directory):
+    """Returns {step: w after it, a list of arrays} from the checkpoints of a run."""
     paths = tf.train.get_checkpoint_state(directory).all_model_checkpoint_paths
     return {int(path.rsplit("-", 1)[1]): parameters(path) for path in paths}
 
@@ -47,10 +47,10 @@ def parameters(path):
     There w is one vector, or a variable for each of them; either API has names of its own.
     """
     reader = tf.train.load_checkpoint(path)
-    whole = [name for name in ("w", "w" + VALUE) if reader.has_tensor(name)]
-    if whole:
+    vectors = [name for name in ("w", "w" + VALUE) if reader.has_tensor(name)]
+    if vectors:
         ends = np.cumsum([np.prod(shape) for shape in SHAPES])[:-1]
-        parts = np.split(reader.get_tensor(whole[0]).astype(np.float64), ends)
+        parts = np.split(reader.get_tensor(vectors[0]).astype(np.float64), ends)
         return [part.reshape(shape) for part, shape in zip(parts, SHAPES)]
     names = [f"w/{i}" + VALUE for i in range(len(SHAPES))]
     if not reader.has_tensor(names[0]):
@@ -71,11 +71,11 @@ def union(n, step, rows):
     """The rows of mini-batch number `step` of each of n workers; k has every n-th row from k on."""
     shards = [np.arange(rows)[k::n] for k in range(n)]
     keys = [[SEED * 65536 + k, step] for k in range(n)]
-    drawn = [
-        tf.random.stateless_uniform([BATCH_SIZE], key, 0, len(mine), tf.int32).numpy()
-        for key, mine in zip(keys, shards)
+    places = [
+        tf.random.stateless_uniform([BATCH_SIZE], key, 0, len(shard), tf.int32).numpy()
+        for key, shard in zip(keys, shards)
     ]
-    return np.concatenate([mine[which] for mine, which in zip(shards, drawn)])
+    return np.concatenate([shard[place] for shard, place in zip(shards, places)])
 
 
 def compare(path, n):
@@ -83,56 +83,60 @@ def compare(path, n):
 
     path: the run directory of n workers that saved w after each step, or after all but the first.
     """
-    (x, y), w = data(), saved(path)
+    x, y = data()
+    w = read_checkpoints(path)
     assert STEPS - 1 <= len(w) == STEPS - min(w) + 1, f"{path}: checkpoints {list(w)}"
-    apart = 0
-    moved = 0
+    difference = 0
+    move = 0
     for step in range(min(w), STEPS):
         rows = union(n, step, len(x))
         _, g = references.perceptron(w[step], x[rows], y[rows])
         for before, d, after in zip(w[step], g, w[step + 1]):
-            apart = max(apart, np.abs(before - LEARNING_RATE * d - after).max())
-            moved = max(moved, np.abs(after - before).max())
-    return apart, moved
+            difference = max(difference, np.abs(before - LEARNING_RATE * d - after).max())
+            move = max(move, np.abs(after - before).max())
+    return difference, move
 
 
-def saving(n, scaled=False):
-    """The flags with which a run saves what compare() reads."""
+def saving_flags(n, scaled=False):
+    """Returns the flags with which a run saves what compare() reads."""
     rate = LEARNING_RATE / n if scaled else LEARNING_RATE
     flags = f"--steps {STEPS} --checkpoint-steps 1 --batch-size {BATCH_SIZE} --seed {SEED}"
     return [*flags.split(), "--learning-rate", str(rate)]
 
 
-def measure(n, launcher, more, scaled):
-    """Trains n workers by one implementation; returns what compare() finds."""
+def measure(n, launcher, flags, scaled):
+    """Trains n workers by one implementation; returns what compare() does."""
     if "Multiple" in launcher:
-        more = [*more, "--devices", str(n)]
+        flags = [*flags, "--devices", str(n)]
     with tempfile.TemporaryDirectory() as directory:
-        command = ["bash", examples.ROOT / launcher, *more, *saving(n, scaled)]
-        drivers.run(command, directory, WORKERS=str(n), PS="1")
+        command = ["bash", examples.ROOT / launcher, *flags, *saving_flags(n, scaled)]
+        example_runs.run(command, directory, WORKERS=str(n), PS="1")
         return compare(directory, n)
 
 
 def main():
-    parser = drivers.Parser(__doc__)
+    parser = arguments.Parser(__doc__)
     parser.number("--workers", [2, 3], "of each", nargs="+")
     flags, chosen = parser.only(IMPLEMENTATIONS)
     tf.config.set_visible_devices([], "GPU")  # their memory is for the examples
     workers = dict.fromkeys(flags.workers)  # each number once
-    console, far = drivers.table_console(100), 0
-    cases = [((name, n), n, *rest) for name, *rest in chosen for n in workers]
-    results = drivers.measure_round_robin(console, cases, 1, lambda case, _: measure(*case[1:]))
+    console = text_tables.table_console(100)
+    cases = [((name, n), n, *settings) for name, *settings in chosen for n in workers]
+    results = sessions.measure_round_robin(console, cases, 1, lambda case, _: measure(*case[1:]))
     columns = "implementation", "workers", "apart from the union", "moved in a step"
-    table = drivers.plain_table(*columns)
-    for (name, n), [(apart, moved)] in results.items():
-        table.add_row(name, str(n), f"{apart:.1e}", f"{moved:.1e}")
-        far += apart > BOUND or moved < 1000 * BOUND
+    table = text_tables.plain_table(*columns)
+    failures = 0
+    for (name, n), [(difference, move)] in results.items():
+        table.add_row(name, str(n), f"{difference:.1e}", f"{move:.1e}")
+        if difference > BOUND or move < 1000 * BOUND:
+            failures += 1
     console.print(table)
-    setting = drivers.setting(f"TensorFlow {tf.__version__}")
+    setting = text_tables.setting(f"TensorFlow {tf.__version__}")
     console.print(f"the largest of all parameters and steps; {setting}")
-    drivers.write_table(console, drivers.output_directory("One-Step"), "table.txt")
-    if far:
-        sys.exit(f"{far} of {len(results)} are further than {BOUND:g} apart, or have hardly moved")
+    text_tables.write_table(console, example_runs.output_directory("One-Step"), "table.txt")
+    if failures:
+        words = f"are further than {BOUND:g} apart, or have hardly moved"
+        sys.exit(f"{failures} of {len(results)} {words}")
 
 
 if __name__ == "__main__":

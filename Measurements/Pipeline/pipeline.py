@@ -19,18 +19,18 @@ import statistics
 import sys
 
 from lab import examples
-from lab.measure import drivers
+from lab.measure import arguments, charts, example_runs, sessions, text_tables
 from matplotlib import colormaps
 
 SCRIPT = examples.main_script("Model-Parallelism")
 SCHEDULES = {"gpipe": "GPipe", "1f1b": "1F1B"}
 WARM_UP = 5
-EVERY = 2  # updates between two timelines: the first one of a call also waits for the call
+TIMELINE_STEPS = 2  # updates between two timelines: the first one of a call also waits for the call
 # Examples in a mini-batch; layers that sleep need few.
 WIDE_BATCH, LATE_BATCH = 1024, 64
 # What stands in the script, and what takes its place. Wide: layers whose products take
 # milliseconds, and a core of its own for each worker, before TensorFlow counts the cores.
-WIDE = [
+WIDE_LAYERS = [
     ('Dense(128, "relu"),', 'Dense(1024, "relu"), keras.layers.Dense(1024, "relu"),'),
     ('Dense(64, "relu")', 'Dense(1024, "relu")'),
     (
@@ -41,7 +41,7 @@ WIDE = [
     ),
 ]
 # Late: four layers that sleep.
-LATE = [
+LATE_LAYERS = [
     ('keras.layers.Dense(128, "relu"),', 'late.Late(64, "relu"), late.Late(64, "relu"),'),
     ('keras.layers.Dense(64, "relu")', 'late.Late(64, "relu")'),
     ("keras.layers.Dense(np.bincount(", "late.Late(np.bincount("),
@@ -53,13 +53,16 @@ THREADS = {"TF_NUM_INTRAOP_THREADS": "1", "OMP_NUM_THREADS": "1"}
 # K places, each a worker with a core of its own; or if late, logical devices of one process.
 Case = collections.namedtuple("Case", "name schedule K M late")
 # An op: the place, forward / backward / update, the micro-batch or None, begin and end in seconds.
-Op = collections.namedtuple("Op", "place what number begin end")
+Op = collections.namedtuple("Op", "place phase number begin end")
+# A row of the table: the case, the median seconds of an update, and idle shares: of each place, and
+# their mean. stored: the most micro-batches that each place has stored.
+Row = collections.namedtuple("Row", "name schedule K M late seconds shares mean stored")
 
 
 def read(path):
     """The ops of one update, from a timeline of the run; time 0 is the begin of the first."""
     events = json.loads(path.read_text())["traceEvents"]
-    names = {e["pid"]: e["args"]["name"] for e in events if e["ph"] == "M"}
+    names = {event["pid"]: event["args"]["name"] for event in events if event["ph"] == "M"}
     ops = []
     for event in events:
         device = re.search(r"task:(\d+)/device:CPU:(\d+) Compute", names[event["pid"]])
@@ -75,11 +78,11 @@ def read(path):
                 (event["ts"] + event["dur"]) / 1e6,
             )
         )
-    zero = min(op.begin for op in ops)
-    return [op._replace(begin=op.begin - zero, end=op.end - zero) for op in ops]
+    start = min(op.begin for op in ops)
+    return [op._replace(begin=op.begin - start, end=op.end - start) for op in ops]
 
 
-def covered(spans):
+def covered_seconds(spans):
     """How long at least one of the spans [(begin, end)] lasts."""
     total, until = 0.0, float("-inf")
     for begin, end in sorted(spans):
@@ -88,20 +91,20 @@ def covered(spans):
     return total
 
 
-def idle(ops, K):
+def idle_shares(ops, K):
     """The seconds of an update, and of these the share in which each place computed nothing."""
     seconds = max(op.end for op in ops)
-    busy = [covered([op[3:] for op in ops if op.place == k]) for k in range(K)]
-    return seconds, [1 - part / seconds for part in busy]
+    busy = [covered_seconds([(op.begin, op.end) for op in ops if op.place == k]) for k in range(K)]
+    return seconds, [1 - busy_seconds / seconds for busy_seconds in busy]
 
 
-def stored(ops, k):
+def most_stored(ops, k):
     """The most micro-batches that have begun forward in place k, and are not back, at any time."""
     begun, back = {}, {}
     for op in ops:
-        if (op.place, op.what) == (k, "forward"):
+        if (op.place, op.phase) == (k, "forward"):
             begun[op.number] = min(op.begin, begun.get(op.number, op.begin))
-        elif (op.place, op.what) == (k, "backward"):
+        elif (op.place, op.phase) == (k, "backward"):
             back[op.number] = max(op.end, back.get(op.number, op.end))
     return max(
         sum(begin <= now for begin in begun.values()) - sum(end <= now for end in back.values())
@@ -110,40 +113,41 @@ def stored(ops, k):
 
 
 def measure(case, updates, threads):
-    """The ops of each update of one run."""
-    with examples.changed_copy(SCRIPT, LATE if case.late else WIDE) as (script, directory):
-        devices = ["--devices", case.K] if case.late else []
-        command = ["tfrun", "--workers", 1 if case.late else case.K, "--timeout", 300, "--", script]
-        command += ["--steps", EVERY * (WARM_UP + updates), "--timeline-steps", EVERY, *devices]
-        command += [
-            "--batch-size",
-            LATE_BATCH if case.late else WIDE_BATCH,
-            "--micro-batches",
-            case.M,
-        ]
+    """Returns the ops of each update of one run."""
+    if case.late:
+        changes, workers, batch_size = LATE_LAYERS, 1, LATE_BATCH
+        devices = ["--devices", case.K]
+        threads += case.K  # a thread that sleeps can do nothing else
+    else:
+        changes, workers, batch_size = WIDE_LAYERS, case.K, WIDE_BATCH
+        devices = []
+    steps = TIMELINE_STEPS * (WARM_UP + updates)
+    with examples.changed_copy(SCRIPT, changes) as (script, directory):
+        command = ["tfrun", "--workers", workers, "--timeout", 300, "--", script]
+        command += ["--steps", steps, "--timeline-steps", TIMELINE_STEPS, *devices]
+        command += ["--batch-size", batch_size, "--micro-batches", case.M]
         command += ["--schedule", case.schedule]
-        # A thread that sleeps can do nothing else.
-        env = {**THREADS, "TF_NUM_INTEROP_THREADS": str(threads + case.late * case.K)}
+        env = {**THREADS, "TF_NUM_INTEROP_THREADS": str(threads)}
         shutil.copy(pathlib.Path(__file__).with_name("late.py"), script.parent)
-        drivers.run(command, directory, **env)
-        steps = {int(path.stem.split("-")[1]): path for path in directory.glob("timeline-*.json")}
-        return [read(steps[step]) for step in sorted(steps) if step > EVERY * WARM_UP]
+        example_runs.run(command, directory, **env)
+        paths = {int(path.stem.split("-")[1]): path for path in directory.glob("timeline-*.json")}
+        return [read(paths[step]) for step in sorted(paths) if step > TIMELINE_STEPS * WARM_UP]
 
 
 def moments(ops, place):
     """[(begin, end, the ops of a place at work between them)], with no change in between."""
-    mine = [op for op in ops if op.place == place and op.end > op.begin]
-    times = sorted({time for op in mine for time in (op.begin, op.end)})
+    ops = [op for op in ops if op.place == place and op.end > op.begin]
+    times = sorted({time for op in ops for time in (op.begin, op.end)})
     for begin, end in zip(times, times[1:]):
-        yield begin, end, [op for op in mine if op.begin < end and op.end > begin]
+        yield begin, end, [op for op in ops if op.begin < end and op.end > begin]
 
 
 def draw_lane(axes, ops, place, low, height):
     """The ops of a place; two ops at once share the core, and here the height of the lane."""
     areas = {}
-    for begin, end, now in moments(ops, place):
-        for row, op in enumerate(sorted(now, key=lambda op: (op.what, op.number or 0))):
-            part = height / len(now)
+    for begin, end, running in moments(ops, place):
+        for row, op in enumerate(sorted(running, key=lambda op: (op.phase, op.number or 0))):
+            part = height / len(running)
             bottom = low + row * part
             axes.broken_barh(
                 [(1000 * begin, 1000 * (end - begin))],
@@ -154,7 +158,7 @@ def draw_lane(axes, ops, place, low, height):
             )
             area = (end - begin) * part, 500 * (begin + end), bottom + part / 2
             if op.number is not None:
-                areas[op.what, op.number] = max(area, areas.get((op.what, op.number), area))
+                areas[op.phase, op.number] = max(area, areas.get((op.phase, op.number), area))
     for (_, number), (_, x, y) in areas.items():
         axes.text(x, y, number, ha="center", va="center", fontsize=9)
 
@@ -168,12 +172,12 @@ def draw(results, path, source):
     lanes = [case.K for case, _ in shown]
     ratios = {"height_ratios": [K + 0.6 for K in lanes]}
     height = 1 + 0.42 * sum(lanes) + 0.6 * len(lanes)
-    figure, grid = drivers.subplots(height, len(shown), 1, squeeze=False, gridspec_kw=ratios)
+    figure, grid = charts.subplots(height, len(shown), 1, squeeze=False, gridspec_kw=ratios)
     for axes, (case, ops) in zip(grid[:, 0], shown):
         for k in range(case.K):
             draw_lane(axes, ops, k, case.K - 1 - k, 0.8)
-        seconds, shares = idle(ops, case.K)
-        counts = ", ".join(str(stored(ops, k)) for k in range(case.K))
+        seconds, shares = idle_shares(ops, case.K)
+        counts = ", ".join(str(most_stored(ops, k)) for k in range(case.K))
         axes.set_title(
             f"{SCHEDULES[case.schedule]}, {case.K} {'places' if case.late else 'workers'}, "
             f"{case.M} micro-batches: {1000 * seconds:.0f} ms, "
@@ -188,14 +192,14 @@ def draw(results, path, source):
         "milliseconds\nlight: forward, dark: backward, with the number of the micro-batch\n"
         "grey: the rest, white: idle"
     )
-    drivers.save(figure, path, source)
+    charts.save(figure, path, source)
 
 
 def colour(op):
     """That of the micro-batch, light in the forward pass."""
     if op.number is None:
         return "0.35"
-    return colormaps["tab20"].colors[op.number % 10 * 2 + (op.what == "forward")]
+    return colormaps["tab20"].colors[op.number % 10 * 2 + (op.phase == "forward")]
 
 
 def numbers(text):
@@ -211,24 +215,25 @@ def all_cases(micro_batches):
     cases = [("gpipe", 1, 1, False)]
     cases += [(schedule, 2, M, False) for schedule in SCHEDULES for M in micro_batches]
     cases += [(schedule, 4, M, True) for schedule in SCHEDULES for M in micro_batches if M >= 4]
-    return [Case(" ".join(map(str, case[:3])), *case) for case in cases]
+    return [Case(f"{schedule} {K} {M}", schedule, K, M, late) for schedule, K, M, late in cases]
 
 
 def summary(case, updates):
-    """Returns the line of the table for a case, and the update nearest to its medians."""
-    times = [idle(ops, case.K) for ops in updates]
+    """Returns the Row of a case, and the update nearest to its medians."""
+    times = [idle_shares(ops, case.K) for ops in updates]
     seconds = statistics.median(seconds for seconds, _ in times)
     shares = [statistics.median(shares[k] for _, shares in times) for k in range(case.K)]
     mean = statistics.median(statistics.mean(shares) for _, shares in times)
-    most = [max(stored(ops, k) for ops in updates) for k in range(case.K)]
-    apart = [
+    stored = [max(most_stored(ops, k) for ops in updates) for k in range(case.K)]
+    distances = [
         abs(time / seconds - 1) + abs(statistics.mean(shares) - mean) for time, shares in times
     ]
-    return [*case, seconds, shares, mean, most], updates[apart.index(min(apart))]
+    nearest = updates[distances.index(min(distances))]
+    return Row(*case, seconds, shares, mean, stored), nearest
 
 
 def main():
-    parser = drivers.Parser(__doc__)
+    parser = arguments.Parser(__doc__)
     parser.add_argument(
         "--micro-batches", type=numbers, default="1,2,4,8,16", help="of each case (%(default)s)"
     )
@@ -243,71 +248,74 @@ def main():
     flags = parser.parse_args()
 
     def measure_all(console, _):
-        if len(getattr(os, "sched_getaffinity", lambda _: [])(0)) < 2:
+        if not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2:
             sys.exit("pipeline: two cores are needed, and Linux, to give each worker its own")
-        runs = drivers.measure_round_robin(
+        runs = sessions.measure_round_robin(
             console,
             all_cases(flags.micro_batches),
             flags.repeats,
             lambda case, _: measure(case, flags.updates, flags.threads),
         )
-        table, middle = [], {}
+        rows = []
+        nearest = {}
         for case in all_cases(flags.micro_batches):
-            line, middle[case] = summary(case, sum(runs[case.name], []))
-            table.append(line)
+            row, nearest[case] = summary(case, sum(runs[case.name], []))
+            rows.append(row)
         # Shown are four places with eight micro-batches, and two workers with four.
         shown = [
             case
             for K, M in ((4, 8), (2, 4))
-            for case in middle
+            for case in nearest
             if case.K == K
             and case.M == (M if M in flags.micro_batches else max(flags.micro_batches))
         ]
-        updates = [{"case": case, "ops": pack(middle[case])} for case in shown]
-        return {"table": table, "updates": updates}, (
+        updates = [{"case": case, "ops": pack(nearest[case])} for case in shown]
+        return {"table": rows, "updates": updates}, (
             f"medians of {flags.updates * flags.repeats} updates; K = 2: mini-batch {WIDE_BATCH}, "
             f"{flags.threads} threads a worker; K = 4: a forward pass sleeps 10 ms, a "
-            f"backward pass 20 ms; {drivers.setting()}"
+            f"backward pass 20 ms; {text_tables.setting()}"
         )
 
-    drivers.report(__file__, flags, 100, measure_all, table_of, draw)
+    report = sessions.Report(script=__file__, flags=flags, width=100, table_of=table_of, draw=draw)
+    report.make(measure_all)
 
 
 def table_of(results):
     """Returns the table."""
-    table = drivers.plain_table("schedule")
+    table = text_tables.plain_table("schedule")
     for column in "K", "M", "ms", "idle, each", "all", "(K-1)/(M+K-1)", "stored, each", "speed-up":
         table.add_column(column, justify="right")
-    alone = results["table"][0][5]
-    for _, schedule, K, M, late, seconds, shares, mean, most in results["table"]:
+    rows = [Row(*values) for values in results["table"]]
+    one_worker = rows[0]
+    for row in rows:
         table.add_row(
-            SCHEDULES[schedule] if K > 1 else "one worker",
-            str(K),
-            str(M),
-            f"{1000 * seconds:.0f}",
-            " ".join(f"{100 * share:.0f}%" for share in shares),
-            f"{100 * mean:.0f}%",
-            f"{100 * (K - 1) / (M + K - 1):.0f}%",
-            " ".join(map(str, most)),
-            "" if late else f"{alone / seconds:.2f}",
+            SCHEDULES[row.schedule] if row.K > 1 else "one worker",
+            str(row.K),
+            str(row.M),
+            f"{1000 * row.seconds:.0f}",
+            " ".join(f"{100 * share:.0f}%" for share in row.shares),
+            f"{100 * row.mean:.0f}%",
+            f"{100 * (row.K - 1) / (row.M + row.K - 1):.0f}%",
+            " ".join(map(str, row.stored)),
+            "" if row.late else f"{one_worker.seconds / row.seconds:.2f}",
         )
     return table
 
 
 def pack(ops):
-    """The ops as lists of numbers: {what: [[place, micro-batch, begin, end in microseconds]]}."""
+    """The ops as lists of numbers: {phase: [[place, micro-batch, begin, end in microseconds]]}."""
     packed = collections.defaultdict(list)
     for op in ops:
         times = round(1e6 * op.begin), round(1e6 * op.end)
-        packed[op.what].append([op.place, op.number, *times])
+        packed[op.phase].append([op.place, op.number, *times])
     return packed
 
 
 def unpack(packed):
     """Returns the ops that pack() has made lists of numbers."""
     return [
-        Op(place, what, number, begin / 1e6, end / 1e6)
-        for what, rows in packed.items()
+        Op(place, phase, number, begin / 1e6, end / 1e6)
+        for phase, rows in packed.items()
         for place, number, begin, end in rows
     ]
 

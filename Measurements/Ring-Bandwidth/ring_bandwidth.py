@@ -19,12 +19,13 @@ import time
 
 import numpy as np
 from lab import examples
-from lab.measure import drivers
+from lab.measure import arguments, charts, example_runs, sessions, text_tables
 from rich.console import Group
 from tfrun.launch import cluster
+from tfrun.launch.task import end_with_parent
 
 SCRIPT = examples.main_script("Ring-AllReduce")
-AT_ONCE = 64 * 10**6  # bytes in one measurement, as far as 300 vectors have as many
+BYTES_AT_ONCE = 64 * 10**6  # bytes in one measurement, as far as 300 vectors have as many
 TENSORFLOW = "TensorFlow's ring, 2 workers"
 
 
@@ -32,27 +33,29 @@ class Timed:
     """Measures what is in its `with` block."""
 
     def __enter__(self):
-        self.used = resource.getrusage(resource.RUSAGE_SELF)
+        self.usage = resource.getrusage(resource.RUSAGE_SELF)
         self.began = time.perf_counter()
         return self
 
     def __exit__(self, *_):
-        seconds, used = time.perf_counter() - self.began, resource.getrusage(resource.RUSAGE_SELF)
+        seconds = time.perf_counter() - self.began
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        before = self.usage
         self.cost = {
             "seconds": seconds,
-            "processor": used.ru_utime + used.ru_stime - self.used.ru_utime - self.used.ru_stime,
+            "processor": usage.ru_utime + usage.ru_stime - before.ru_utime - before.ru_stime,
             # How often a thread of this process stopped, to wait for something.
-            "waits": used.ru_nvcsw - self.used.ru_nvcsw,
+            "waits": usage.ru_nvcsw - before.ru_nvcsw,
         }
 
-    def answer(self, times, sent, right):
-        """Returns the cost of one of `times` all-reduces, the bytes sent in each, and `right`."""
-        return {name: cost / times for name, cost in self.cost.items()}, sent / times, right
+    def answer(self, times, sent, is_right):
+        """Returns the cost and the bytes sent of one of `times` all-reduces, and `is_right`."""
+        return {name: cost / times for name, cost in self.cost.items()}, sent / times, is_right
 
 
 def worker(script, n, rank, addresses, orders):
     """A process: all-reduces vectors of the sizes that are ordered; answers with the seconds."""
-    drivers.end_with_us()
+    example_runs.end_with_us()
     config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": rank}}
     os.environ.update(TF_CONFIG=json.dumps(config), TF_GRPC_REUSE_PORT="1")
     ring = script.Ring(script.Cluster(), 60)
@@ -61,50 +64,51 @@ def worker(script, n, rank, addresses, orders):
         size, times = orders.recv()
         x = np.full(size // 4, rank + 1, np.float32)
         script.all_reduce(x, ring)  # once before, for all begin at once then
-        right = x.size == 0 or x.min() == x.max() == n * (n + 1) / 2
-        x[:], before = 0, ring.sent
+        is_right = x.size == 0 or x.min() == x.max() == n * (n + 1) / 2
+        x[:] = 0
+        before = ring.sent
         with Timed() as timed:
             for _ in range(times):
                 script.all_reduce(x, ring)
-        orders.send(timed.answer(times, ring.sent - before, right))
+        orders.send(timed.answer(times, ring.sent - before, is_right))
 
 
-def of_tensorflow(_, n, rank, addresses, orders):
+def tensorflow_worker(_, n, rank, addresses, orders):
     """A process: does the same with TensorFlow's ring, in a loop of the graph."""
-    drivers.end_with_parent()
+    end_with_parent()
     config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": rank}}
     os.environ.update(TF_CONFIG=json.dumps(config), TF_GRPC_REUSE_PORT="1")
     os.environ["TF_NUM_INTRAOP_THREADS"] = "1"
     import tensorflow as tf
 
     distribute = tf.distribute.experimental
-    how = distribute.CommunicationOptions(
+    options = distribute.CommunicationOptions(
         implementation=distribute.CommunicationImplementation.RING
     )
-    strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=how)
+    strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
 
-    def total(x):
-        return tf.distribute.get_replica_context().all_reduce("SUM", tf.identity(x), how)
+    def add_up(x):
+        return tf.distribute.get_replica_context().all_reduce("SUM", tf.identity(x), options)
 
     @tf.function
     def sums(x, times):
         for _ in tf.range(times):
-            x = strategy.run(total, [x])
+            x = strategy.run(add_up, [x])
         return x
 
     while True:
         size, times = orders.recv()
         x = sums(tf.fill([size // 4], rank + 1.0), tf.constant(1)).numpy()
-        right = x.size == 0 or x.min() == x.max() == n * (n + 1) / 2
+        is_right = x.size == 0 or x.min() == x.max() == n * (n + 1) / 2
         x, count = tf.zeros([size // 4]), tf.constant(times)
         with Timed() as timed:
             sums(x, count).numpy()
-        orders.send(timed.answer(times, times * 2 * (n - 1) / n * size, right))
+        orders.send(timed.answer(times, times * 2 * (n - 1) / n * size, is_right))
 
 
 def sender(_, address, orders):
     """A process: sends as many bytes as are ordered; answers with the seconds."""
-    drivers.end_with_us()
+    example_runs.end_with_us()
     with socket.create_connection(address, timeout=60) as s:
         s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         while True:
@@ -119,7 +123,7 @@ def sender(_, address, orders):
 
 def receiver(_, listener, orders):
     """A process: takes what the sender sends, and says so."""
-    drivers.end_with_us()
+    example_runs.end_with_us()
     s, _ = listener.accept()
     s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     while True:
@@ -139,16 +143,18 @@ class Processes:
 
     def __init__(self, targets, method="fork"):
         context = multiprocessing.get_context(method)
-        self.pipes, self.all = [], []
-        for target, *arguments in targets:
-            ours, theirs = context.Pipe()
-            self.pipes.append(ours)
-            self.all.append(context.Process(target=target, args=[*arguments, theirs], daemon=True))
-            self.all[-1].start()
+        self.pipes = []
+        self.processes = []
+        for target, *values in targets:
+            pipe, other_end = context.Pipe()
+            self.pipes.append(pipe)
+            process = context.Process(target=target, args=[*values, other_end], daemon=True)
+            self.processes.append(process)
+            process.start()
 
     def end(self):
         """Ends them."""
-        for process in self.all:
+        for process in self.processes:
             process.kill()
             process.join()
 
@@ -158,29 +164,30 @@ class Processes:
         seconds and processor seconds, how often a thread waited, and the bytes sent a second.
         """
         for pipe in self.pipes:
-            pipe.send((size, min(300, max(1, AT_ONCE // max(1, size)))))
+            pipe.send((size, min(300, max(1, BYTES_AT_ONCE // max(1, size)))))
         answers = []
         for pipe in self.pipes:
             if not pipe.poll(60):
                 sys.exit("ring_bandwidth: a process did not answer for 60 s")
             answers.append(pipe.recv())
-        if not all(right for _, _, right in answers):
+        if not all(is_right for _, _, is_right in answers):
             sys.exit("ring_bandwidth: a sum is wrong")
         costs = [cost for cost, _, _ in answers]
-        most = {name: max(cost[name] for cost in costs) for name in costs[0]}
-        return {**most, "rate": max(sent for _, sent, _ in answers) / most["seconds"]}
+        greatest = {name: max(cost[name] for cost in costs) for name in costs[0]}
+        rate = max(sent for _, sent, _ in answers) / greatest["seconds"]
+        return {**greatest, "rate": rate}
 
 
 def start(script, n, target=worker, method="fork"):
-    """The processes of a ring of n workers; of a sender and a receiver for n = 1."""
+    """Returns the Processes of a ring of n workers; of a sender and a receiver for n = 1."""
     if n == 1:
         listener = socket.create_server(("127.0.0.1", 0))
         address = listener.getsockname()
         return Processes([(receiver, script, listener), (sender, script, address)])
-    ports, held = cluster.hold_ports(n)
+    ports, sockets = cluster.hold_ports(n)
     addresses = cluster.addresses({"worker": n}, ports)["worker"]
     processes = Processes([(target, script, n, rank, addresses) for rank in range(n)], method)
-    processes.held = held
+    processes.sockets = sockets
     return processes
 
 
@@ -210,59 +217,62 @@ def in_units(size):
 
 def draw(results, path, source):
     """Draws the bandwidth of each case against the size of the vectors."""
-    figure, (one, ratio) = drivers.subplots(6.4, 2, 1, sharex=True)
+    figure, (rate_axes, share_axes) = charts.subplots(6.4, 2, 1, sharex=True)
     costs, sizes = read(results)
     rates = rates_of(costs)
     for number, name in enumerate(dict.fromkeys(name for name, _ in rates)):
         colour = f"C{number}"
-        one.plot(
+        rate_axes.plot(
             sizes, [statistics.median(rates[name, size]) / 1e6 for size in sizes], color=colour
         )
         for size in sizes:
             repeats = np.array(rates[name, size]) / 1e6
-            one.plot([size] * len(repeats), repeats, ".", color=colour, markersize=4)
+            rate_axes.plot([size] * len(repeats), repeats, ".", color=colour, markersize=4)
         shares = [share(rates, name, size) for size in sizes]
-        ratio.plot(sizes, shares, "o-", markersize=4, color=colour, label=name)
-    one.set(ylabel="MB per second", yscale="log", title="What one worker sends (dot: a repeat)")
-    ratio.set(ylabel="times raw TCP", ylim=0, xlabel="vector")
-    ratio.set_title("What all workers send together")
-    for axes in (one, ratio):
+        share_axes.plot(sizes, shares, "o-", markersize=4, color=colour, label=name)
+    rate_axes.set(
+        ylabel="MB per second", yscale="log", title="What one worker sends (dot: a repeat)"
+    )
+    share_axes.set(ylabel="times raw TCP", ylim=0, xlabel="vector")
+    share_axes.set_title("What all workers send together")
+    for axes in (rate_axes, share_axes):
         axes.set_xscale("log")
         axes.set_xticks(sizes, [in_units(size) for size in sizes])
         axes.minorticks_off()
         axes.grid(alpha=0.25)
-    one.yaxis.set_major_formatter("{x:,g}")
+    rate_axes.yaxis.set_major_formatter("{x:,g}")
     figure.legend(loc="outside lower center", ncols=3, frameon=False)
-    drivers.save(figure, path, source)
+    charts.save(figure, path, source)
 
 
 def table_of(results):
     """Returns the tables: rates, and what an all-reduce by two workers costs one of them."""
     costs, sizes = read(results)
     rates, names = rates_of(costs), list(dict.fromkeys(name for name, _ in costs))
-    table = drivers.plain_table("vector", *names)
+    table = text_tables.plain_table("vector", *names)
     table.title = "MB/s that one worker sends; beside it what all send together, to raw TCP"
     for size in sizes:
-        middle = {name: f"{statistics.median(rates[name, size]) / 1e6:5.0f}" for name in names}
-        cells = [f"{middle[name]}   {share(rates, name, size):.2f}" for name in names[1:]]
-        table.add_row(f"{size / 1e6:g} MB", middle["raw TCP"], *cells)
-    two = [name for name in names if name.endswith(" 2 workers")]
-    second = drivers.plain_table("vector", *two)
-    title = "an all-reduce: milliseconds, of which one worker computes, and how often it waits"
-    second.title = title
+        medians = {name: f"{statistics.median(rates[name, size]) / 1e6:5.0f}" for name in names}
+        cells = [f"{medians[name]}   {share(rates, name, size):.2f}" for name in names[1:]]
+        table.add_row(f"{size / 1e6:g} MB", medians["raw TCP"], *cells)
+    rings_of_two = [name for name in names if name.endswith(" 2 workers")]
+    cost_table = text_tables.plain_table("vector", *rings_of_two)
+    cost_table.title = (
+        "an all-reduce: milliseconds, of which one worker computes, and how often it waits"
+    )
     for size in sizes:
         row = []
-        for name in two:
+        for name in rings_of_two:
             repeats = costs[name, size]
-            middle = {key: statistics.median(cost[key] for cost in repeats) for key in repeats[0]}
-            milliseconds = [f"{1000 * middle[key]:7.2f}" for key in ("seconds", "processor")]
-            row.append("".join([*milliseconds, f"{middle['waits']:6.0f}"]))
-        second.add_row(f"{size / 1e6:g} MB", *row)
-    return Group(table, second)
+            medians = {key: statistics.median(cost[key] for cost in repeats) for key in repeats[0]}
+            milliseconds = [f"{1000 * medians[key]:7.2f}" for key in ("seconds", "processor")]
+            row.append("".join([*milliseconds, f"{medians['waits']:6.0f}"]))
+        cost_table.add_row(f"{size / 1e6:g} MB", *row)
+    return Group(table, cost_table)
 
 
 def main():
-    parser = drivers.Parser(__doc__)
+    parser = arguments.Parser(__doc__)
     megabytes, workers = [0.001, 0.01, 0.069, 1, 8.7, 100], [2, 3, 4]
     parser.number("--megabytes", megabytes, "sizes of the vectors", float, nargs="+", metavar="MB")
     parser.number("--workers", workers, "numbers of workers", nargs="+", metavar="N")
@@ -278,7 +288,7 @@ def main():
         rings = {"raw TCP": 1, **{f"ring, {n} workers": n for n in flags.workers}}
         processes = {name: start(script, n) for name, n in rings.items()}
         rings[TENSORFLOW] = 2
-        processes[TENSORFLOW] = start(None, 2, of_tensorflow, "spawn")
+        processes[TENSORFLOW] = start(None, 2, tensorflow_worker, "spawn")
         sizes = [4 * int(megabytes * 1e6 / 4) for megabytes in flags.megabytes]
         cases = [(f"{name}, {size} bytes", name, size) for size in sizes for name in rings]
 
@@ -286,13 +296,16 @@ def main():
             _, name, size = case
             return processes[name].cost(size)
 
-        results = drivers.measure_round_robin(console, cases, flags.repeats, cost)
+        results = sessions.measure_round_robin(console, cases, flags.repeats, cost)
         for ring in processes.values():
             ring.end()
-        setting = drivers.setting(f"NumPy {np.__version__}", f"TensorFlow {script.tf.__version__}")
+        setting = text_tables.setting(
+            f"NumPy {np.__version__}", f"TensorFlow {script.tf.__version__}"
+        )
         return results, f"medians of {flags.repeats} repeats; {setting}"
 
-    drivers.report(__file__, flags, 110, measure_all, table_of, draw)
+    report = sessions.Report(script=__file__, flags=flags, width=110, table_of=table_of, draw=draw)
+    report.make(measure_all)
 
 
 if __name__ == "__main__":

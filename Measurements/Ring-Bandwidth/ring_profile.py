@@ -17,22 +17,22 @@ import time
 
 import ring_bandwidth
 from lab import examples
-from lab.measure import drivers
+from lab.measure import example_runs, text_tables
 
 SIZES = {"69 KB": 69_000, "8.7 MB": 8_700_000}
 SECONDS = 6  # of all-reduces, for each ring and size
-LEAST = 1.0  # percent: what is shown
+LEAST_PERCENT = 1.0  # percent: what is shown
 
 
 def shares(data, key):
     """Returns [(percent, a library or a function)] of what perf has recorded, the largest first."""
     command = ["perf", "report", "-i", data, "--no-children", "--stdio", "-g", "none"]
     command += ["--sort", key]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    report = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     rows = []
-    for line in done.stdout.splitlines():
+    for line in report.stdout.splitlines():
         match = re.match(r"\s*([\d.]+)%\s+(?:\[([.k])\] )?(\S.*?)(?:\s+-\s+-)?\s*$", line)
-        if match and float(match[1]) >= LEAST:
+        if match and float(match[1]) >= LEAST_PERCENT:
             name = match[3].replace("[kernel.kallsyms]", "the kernel")
             if match[2] == "k":
                 name += " (kernel)"
@@ -43,10 +43,13 @@ def shares(data, key):
 def profile(processes, size, data):
     """Records what the workers do while they all-reduce vectors of `size` bytes."""
     processes.cost(size)  # once before, for the set-up of the graph
-    pids = ",".join(str(process.pid) for process in processes.all)
+    pids = ",".join(str(process.pid) for process in processes.processes)
     command = ["perf", "record", "-e", "cpu-clock", "-F", "1999", "-o", data, "-p", pids]
     perf = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, preexec_fn=drivers.end_with_us
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        preexec_fn=example_runs.end_with_us,
     )
     deadline = time.monotonic() + SECONDS
     while time.monotonic() < deadline and perf.poll() is None:
@@ -65,22 +68,21 @@ def main():
     script = examples.load(ring_bandwidth.SCRIPT)
     versions = f"TensorFlow {script.tf.__version__}", f"NumPy {ring_bandwidth.np.__version__}"
     print("Percent of all samples: first by library, then the functions above 1%.")
-    print(drivers.setting(*versions))
-    for name, start in {
-        "the ring in NumPy": lambda: ring_bandwidth.start(script, 2),
-        "TensorFlow's ring": lambda: ring_bandwidth.start(
-            None, 2, ring_bandwidth.of_tensorflow, "spawn"
-        ),
-    }.items():
-        processes = start()
+    print(text_tables.setting(*versions))
+    rings = {
+        "the ring in NumPy": (script, 2),
+        "TensorFlow's ring": (None, 2, ring_bandwidth.tensorflow_worker, "spawn"),
+    }
+    for name, start in rings.items():
+        processes = ring_bandwidth.start(*start)
         for size, number in SIZES.items():
             with tempfile.TemporaryDirectory() as folder:
                 data = f"{folder}/perf.data"
                 profile(processes, number, data)
                 print(f"\n{name}, {size}")
                 for key in ("dso", "symbol"):
-                    for percent, what in shares(data, key):
-                        print(f"{percent:6.1f}%  {what[:88]}", flush=True)
+                    for percent, place in shares(data, key):
+                        print(f"{percent:6.1f}%  {place[:88]}", flush=True)
         processes.end()
 
 

@@ -20,8 +20,8 @@ import time
 import numpy as np
 import theory
 from lab import examples
-from lab.measure import delays, drivers, forked, idle
-from lab.measure.drivers import middle
+from lab.measure import arguments, charts, delays, forked, idle, sessions, text_tables
+from lab.measure.text_tables import median_of
 from rich.console import Group
 from tfrun.runs import run_directory
 from tfrun.runs.data import RunData
@@ -30,19 +30,19 @@ EXAMPLE = "From-TensorFlow-1/HogWild-Sessions"
 GRID = 2**0.25  # between two rates; a step of the grid counts from the rate 1
 LOWEST, HIGHEST = -36, 12  # steps at which a search gives up; the table then has no such limit
 LEARNS = 1.0  # a run has learned if its last test loss is below; it begins at 2.3
-EIGHT, WORKERS, LAWS = 8, (8, 4, 16, 2), (0.0, 1.0, 0.1, 0.25, 0.5)
-PAIR = -9  # the step of the rates of the pair that is compared
-EVERY = 20  # updates, whose mini-batches' mean loss is noted
-FEWEST = 5  # pushes of each worker, from which staleness is counted
+EIGHT, WORKERS, VARIATIONS = 8, (8, 4, 16, 2), (0.0, 1.0, 0.1, 0.25, 0.5)
+PAIR_STEP = -9  # the step of the rates of the pair that is compared
+UPDATES_OF_A_LOSS = 20  # updates, whose mini-batches' mean loss is noted
+FEWEST_PUSHES = 5  # pushes of each worker, from which staleness is counted
 SLACK = 1.65  # so much sharper are the laws than a simulation in NumPy: where a search begins
 PULL, PUSH = "before the pull", "before the push"
 PAUSES = (0.1, 0.25, 0.5)  # of a gradient's time
-PAUSED = 0.1  # the coefficient of variation of workers that pause
-AT = "    with tf.device(step.device):\n        version = step.read_value()\n"
+PAUSED_VARIATION = 0.1  # the coefficient of variation of workers that pause
+PULL_LINES = "    with tf.device(step.device):\n        version = step.read_value()\n"
 NOT_FINITE = "Tensor had "  # the chief's last test says so of w
-TUNING = 2  # seeds that choose the rate at which losses after equal seconds are compared
+TUNING_SEEDS = 2  # seeds that choose the rate at which losses after equal seconds are compared
 SEARCH, FIXED, BEST = "search", "fixed", "best"
-SAME, QUICK, AFTER = "same rate: ", "quick: ", "equal seconds: "
+SAME_RATE, QUICK, EQUAL_SECONDS = "same rate: ", "quick: ", "equal seconds: "
 # steps: of the rates of a FIXED case, or where a search begins.
 Case = collections.namedtuple("Case", "name kind n cv place share steps")
 
@@ -72,20 +72,27 @@ def search_of(n, cv, place=None, share=0.0):
 
 def all_groups():
     """Returns lists of Cases, the hardest comparison first; a group is measured by turns."""
-    pair = [Case(SAME + name_of(EIGHT, cv), FIXED, EIGHT, cv, None, 0, (PAIR,)) for cv in LAWS[:2]]
-    groups = [pair, [search_of(EIGHT, cv) for cv in LAWS[:2]]]
-    groups.append([search_of(EIGHT, cv) for cv in LAWS[2:]])
-    groups += [[search_of(n, cv) for cv in LAWS] for n in WORKERS[1:]]
-    paused = [search_of(EIGHT, PAUSED, place, share) for place in (PULL, PUSH) for share in PAUSES]
-    after = [search_of(EIGHT, PAUSED), *paused]
-    after = [case._replace(name=AFTER + case.name, kind=BEST, steps=()) for case in after]
-    return [*groups, paused, after]
+    pair = [
+        Case(SAME_RATE + name_of(EIGHT, cv), FIXED, EIGHT, cv, None, 0, (PAIR_STEP,))
+        for cv in VARIATIONS[:2]
+    ]
+    groups = [pair, [search_of(EIGHT, cv) for cv in VARIATIONS[:2]]]
+    groups.append([search_of(EIGHT, cv) for cv in VARIATIONS[2:]])
+    groups += [[search_of(n, cv) for cv in VARIATIONS] for n in WORKERS[1:]]
+    paused = [
+        search_of(EIGHT, PAUSED_VARIATION, place, share)
+        for place in (PULL, PUSH)
+        for share in PAUSES
+    ]
+    timed = [search_of(EIGHT, PAUSED_VARIATION), *paused]
+    timed = [case._replace(name=EQUAL_SECONDS + case.name, kind=BEST, steps=()) for case in timed]
+    return [*groups, paused, timed]
 
 
 def quick_cases():
     """Returns four workers with both laws at three rates."""
     steps = (-7, -5, -3)
-    return [Case(QUICK + name_of(4, cv), FIXED, 4, cv, None, 0, steps) for cv in LAWS[:2]]
+    return [Case(QUICK + name_of(4, cv), FIXED, 4, cv, None, 0, steps) for cv in VARIATIONS[:2]]
 
 
 # Which run is next -------------------------------------------------------------------------------
@@ -99,16 +106,23 @@ def by_step(runs):
     return dict(sorted(runs_of_step.items()))
 
 
+def learned_by_step(runs):
+    """Returns {step of the grid: [whether each run has learned]}."""
+    return {
+        step: [run["learned"] for run in step_runs] for step, step_runs in by_step(runs).items()
+    }
+
+
 def next_of_search(runs, start, seeds):
     """Returns the (step, seed) of the next run, None if all rates of the search are bracketed.
 
     It goes down until all seeds learn, up until none does, and leaves out no rate between. Where
     one seed has learned and another has not, the rate is neither, and needs no third seed.
     """
-    learned = {step: [run["learned"] for run in some] for step, some in by_step(runs).items()}
-    for step, some in learned.items():
-        if len(some) < seeds and len(set(some)) == 1:
-            return step, len(some)
+    learned = learned_by_step(runs)
+    for step, outcomes in learned.items():
+        if len(outcomes) < seeds and len(set(outcomes)) == 1:
+            return step, len(outcomes)
     if not learned:
         return start, 0
     if not all(learned[min(learned)]):
@@ -123,39 +137,40 @@ def bracket(runs):
 
     None stands for one that was not found.
     """
-    learned = {step: [run["learned"] for run in some] for step, some in by_step(runs).items()}
-    whole = max((step for step, some in learned.items() if all(some)), default=None)
-    above = [step for step, some in learned.items() if whole is None or step > whole]
-    return whole, min((step for step in above if not any(learned[step])), default=None)
+    learned = learned_by_step(runs)
+    low = max((step for step, outcomes in learned.items() if all(outcomes)), default=None)
+    higher = [step for step in learned if low is None or step > low]
+    return low, min((step for step in higher if not any(learned[step])), default=None)
 
 
 def next_of_fixed(runs, steps, seeds):
     """Returns the (step, seed) of the next run, None if each step has its seeds."""
-    done = {step: len(some) for step, some in by_step(runs).items()}
-    seed, step = min((done.get(step, 0), -step) for step in steps)
-    return (-step, seed) if seed < seeds else None
+    counts = {step: len(step_runs) for step, step_runs in by_step(runs).items()}
+    step = min(steps, key=lambda step: (counts.get(step, 0), -step))
+    seed = counts.get(step, 0)
+    return (step, seed) if seed < seeds else None
 
 
 def loss_at(runs):
     """Returns {step: the median loss of the runs}; a run that diverged counts as infinite."""
     return {
         step: statistics.median(
-            math.inf if run["test_loss"] is None else run["test_loss"] for run in some
+            math.inf if run["test_loss"] is None else run["test_loss"] for run in step_runs
         )
-        for step, some in by_step(runs).items()
+        for step, step_runs in by_step(runs).items()
     }
 
 
 def next_of_best(runs, start, seeds):
     """Returns the (step, seed) of the next run, None after the runs at the best rate.
 
-    TUNING seeds choose it among every second step of the grid, and `seeds` others run at it: the
-    best is never the lowest or the highest rate that was tried.
+    TUNING_SEEDS seeds choose it among every second step of the grid, and `seeds` others run at it:
+    the best is never the lowest or the highest rate that was tried.
     """
-    tuning = [run for run in runs if run["seed"] < TUNING]
-    for step, some in by_step(tuning).items():
-        if len(some) < TUNING:
-            return step, len(some)
+    tuning = [run for run in runs if run["seed"] < TUNING_SEEDS]
+    for step, step_runs in by_step(tuning).items():
+        if len(step_runs) < TUNING_SEEDS:
+            return step, len(step_runs)
     if not tuning:
         return start, 0
     losses = loss_at(tuning)
@@ -164,8 +179,8 @@ def next_of_best(runs, start, seeds):
         return best - 2, 0
     if best == max(losses):
         return best + 2, 0
-    chosen = [run for run in runs if run["seed"] >= TUNING]
-    return (best, TUNING + len(chosen)) if len(chosen) < seeds else None
+    final = [run for run in runs if run["seed"] >= TUNING_SEEDS]
+    return (best, TUNING_SEEDS + len(final)) if len(final) < seeds else None
 
 
 def next_run(case, results, seeds):
@@ -175,10 +190,10 @@ def next_run(case, results, seeds):
         return next_of_search(runs, case.steps[0], seeds)
     if case.kind == FIXED:
         return next_of_fixed(runs, case.steps, seeds)
-    whole, _ = bracket(results.get(case.name.removeprefix(AFTER), []))
-    if whole is None:
-        sys.exit(f"measure this search first: {case.name.removeprefix(AFTER)}")
-    return next_of_best(runs, whole - 4, seeds)
+    low, _ = bracket(results.get(case.name.removeprefix(EQUAL_SECONDS), []))
+    if low is None:
+        sys.exit(f"measure this search first: {case.name.removeprefix(EQUAL_SECONDS)}")
+    return next_of_best(runs, low - 4, seeds)
 
 
 def by_rounds(groups, seeds, measure, kept, tries, digest=None):
@@ -188,24 +203,25 @@ def by_rounds(groups, seeds, measure, kept, tries, digest=None):
     a run is measured at most while other processes use the machine. digest: of the script that all
     cases measure; what was kept of another one does not count.
     """
-    results = json.loads(kept.read_text()) if kept.exists() else {drivers.OTHERS: {}}
+    results = json.loads(kept.read_text()) if kept.exists() else {sessions.OTHERS: {}}
     if digest:
-        due = {case.name for group in groups for case in group}
-        known = results.keys() - {drivers.OTHERS, drivers.DIGESTS}
-        drivers.forget_outdated(results, dict.fromkeys(sorted(due | known), digest))
-    shares = results[drivers.OTHERS]
+        names = {case.name for group in groups for case in group}
+        names |= results.keys() - {sessions.OTHERS, sessions.DIGESTS}
+        sessions.forget_outdated(results, dict.fromkeys(sorted(names), digest))
+    shares = results[sessions.OTHERS]
     for group in groups:
         while True:
-            asked = [(case, next_run(case, results, seeds)) for case in group]
-            asked = [(case, due) for case, due in asked if due]
-            if not asked:
+            next_runs = [(case, next_run(case, results, seeds)) for case in group]
+            next_runs = [(case, run) for case, run in next_runs if run]
+            if not next_runs:
                 break
-            for case, (step, seed) in asked:
+            for case, (step, seed) in next_runs:
                 began = time.monotonic()
                 for _ in range(tries):
                     others = idle.Others()
-                    result, share = measure(case, step, seed, results), others.share()
-                    if share < idle.MOST:
+                    result = measure(case, step, seed, results)
+                    share = others.share()
+                    if share < idle.MOST_SHARE:
                         break
                 results.setdefault(case.name, []).append(result)
                 shares.setdefault(case.name, []).append(share)
@@ -229,8 +245,10 @@ def changes_of(case, seed):
         return [(call, late.replace("outputs", f"delays.late(outputs, {words})")), *others]
     if case.place == PULL:
         pause = f"[delays.pause({words})]"
-        after = AT.replace("    with ", f"    with tf.control_dependencies({pause}), ", 1)
-        return [*changes, (AT, after)]
+        paused_lines = PULL_LINES.replace(
+            "    with ", f"    with tf.control_dependencies({pause}), ", 1
+        )
+        return [*changes, (PULL_LINES, paused_lines)]
     return changes
 
 
@@ -238,49 +256,50 @@ def updates_of(case, results, flags):
     """Returns the updates of a run: as many for all, or those of `seconds` at the case's rate."""
     if case.kind != BEST:
         return flags.updates
-    runs = results[case.name.removeprefix(AFTER)]
-    return round(flags.seconds * middle(runs, "updates_per_second"))
+    runs = results[case.name.removeprefix(EQUAL_SECONDS)]
+    return round(flags.seconds * median_of(runs, "updates_per_second"))
 
 
 def measure(case, step, seed, results, flags):
-    """Returns what one run has found."""
+    """Trains once; returns the numbers of the run."""
     script, rate = examples.main_script(EXAMPLE), rate_of(step)
     updates = updates_of(case, results, flags)
-    words = ["--steps", updates, "--seed", seed, "--learning-rate", rate, *delays.ONE_A_CALL]
-    words += ["--checkpoint-steps", 10 * updates]  # one test, at the end
+    script_flags = ["--steps", updates, "--seed", seed, "--learning-rate", rate]
+    script_flags += delays.ONE_A_CALL
+    script_flags += ["--checkpoint-steps", 10 * updates]  # one test, at the end
     with examples.changed_copy(script, changes_of(case, seed)) as (copy, directory):
-        whole, samples = train(copy, {"ps": 1, "worker": case.n}, words, directory)
+        trained, samples = train(copy, {"ps": 1, "worker": case.n}, script_flags, directory)
         run = RunData.read(directory)
-        run_facts = facts(whole, samples, run.rows("pushes"), run.rows("tests"), case.n)
-        edge = sharpness_of(directory) if run_facts["learned"] else None
-    final = case.kind == BEST and seed >= TUNING  # it had no part in the choice of its rate
-    own = {"step": step, "rate": rate, "seed": seed, "final": final}
-    return {**own, **run_facts, "sharpness": edge}
+        numbers = summarize_run(trained, samples, run.rows("pushes"), run.rows("tests"), case.n)
+        sharpness = sharpness_of(directory) if numbers["learned"] else None
+    final = case.kind == BEST and seed >= TUNING_SEEDS  # it had no part in the choice of its rate
+    setting = {"step": step, "rate": rate, "seed": seed, "final": final}
+    return {**setting, **numbers, "sharpness": sharpness}
 
 
-def train(script, jobs, words, directory):
+def train(script, jobs, flags, directory):
     """Trains as forked.train; a w that is no number any more at the last test has diverged, too."""
     try:
-        return forked.train(script, jobs, words, directory)
+        return forked.train(script, jobs, flags, directory)
     except SystemExit as error:
         if NOT_FINITE not in str(error):
             raise
         return False, []
 
 
-def facts(whole, samples, pushes, tests, n):
-    """Returns the numbers of a run that has ended. whole: whether it did not diverge."""
-    whole = bool(whole and tests and math.isfinite(tests[-1]["test_loss"]))
-    loss = tests[-1]["test_loss"] if whole else None
+def summarize_run(trained, samples, pushes, tests, n):
+    """Returns the numbers of a run that has ended. trained: whether it did not diverge."""
+    has_loss = bool(trained and tests and math.isfinite(tests[-1]["test_loss"]))
+    loss = tests[-1]["test_loss"] if has_loss else None
     return {
-        "learned": whole and loss < LEARNS,
+        "learned": has_loss and loss < LEARNS,
         "test_loss": loss,  # None: it has diverged
         "losses": loss_curve(pushes),
-        **(steady(pushes, samples, n) or dict.fromkeys(STEADY)),
+        **(steady_numbers(pushes, samples, n) or dict.fromkeys(STEADY_NUMBERS)),
     }
 
 
-STEADY = (
+STEADY_NUMBERS = (
     "updates_per_second",
     "seconds",
     "cores",
@@ -291,33 +310,33 @@ STEADY = (
 )
 
 
-def steady(pushes, samples, n):
+def steady_numbers(pushes, samples, n):
     """Returns how late the pushes were once all workers had begun; None if there are too few."""
     if len({push["task"] for push in pushes}) < n:
         return None
-    began, last = forked.started(pushes), max(push["push_time"] for push in pushes)
-    if sum(push["push_time"] > began for push in pushes) < FEWEST * n:
+    began, last = forked.common_start(pushes), max(push["push_time"] for push in pushes)
+    if sum(push["push_time"] > began for push in pushes) < FEWEST_PUSHES * n:
         return None
     began, ended, updates = forked.window(pushes)
-    inside = [push for push in pushes if push["push_time"] > began]
-    taken = [push["push_time"] - push["pull_time"] for push in inside]
-    late = [int(push["staleness"]) for push in inside]
+    timed_pushes = [push for push in pushes if push["push_time"] > began]
+    durations = [push["push_time"] - push["pull_time"] for push in timed_pushes]
+    staleness = [int(push["staleness"]) for push in timed_pushes]
     return {
         "updates_per_second": updates,
-        "seconds": last - forked.started(pushes),
+        "seconds": last - forked.common_start(pushes),
         "cores": forked.per_second(samples, began, ended) if samples else None,
-        "cv": statistics.pstdev(taken) / statistics.fmean(taken),
-        "staleness_mean": statistics.fmean(late),
-        "staleness_sd": statistics.pstdev(late),
-        "histogram": np.bincount(late).tolist(),
+        "cv": statistics.pstdev(durations) / statistics.fmean(durations),
+        "staleness_mean": statistics.fmean(staleness),
+        "staleness_sd": statistics.pstdev(staleness),
+        "histogram": np.bincount(staleness).tolist(),
     }
 
 
 def loss_curve(pushes):
-    """Returns the mean loss of each EVERY mini-batches, in the order of the updates."""
+    """Returns the mean loss of each UPDATES_OF_A_LOSS mini-batches, in the order of the updates."""
     losses = [push["loss"] for push in sorted(pushes, key=lambda push: push["global_step"])]
-    parts = [losses[at : at + EVERY] for at in range(0, len(losses), EVERY)]
-    means = [statistics.fmean(part) for part in parts if len(part) == EVERY]
+    parts = [losses[at : at + UPDATES_OF_A_LOSS] for at in range(0, len(losses), UPDATES_OF_A_LOSS)]
+    means = [statistics.fmean(part) for part in parts if len(part) == UPDATES_OF_A_LOSS]
     return [float(f"{mean:.4g}") if math.isfinite(mean) else None for mean in means]
 
 
@@ -325,8 +344,8 @@ def sharpness_of(directory):
     """Returns the sharpness of the training loss at the w of a run's checkpoint."""
     import tensorflow as tf  # here, because --redraw needs none
 
-    facts = json.loads((directory / "flags.json").read_text())
-    shapes = [shape for _, shape in facts["variables"]]
+    run_flags = json.loads((directory / "flags.json").read_text())
+    shapes = [shape for _, shape in run_flags["variables"]]
     vector = tf.train.load_checkpoint(str(directory)).get_tensor("w")
     parts = np.split(vector, np.cumsum([math.prod(shape) for shape in shapes])[:-1])
     w = [part.reshape(shape) for part, shape in zip(parts, shapes)]
@@ -343,36 +362,44 @@ def training_rows():
 # What is shown -----------------------------------------------------------------------------------
 
 
+# What the name of a case says; pause: in words.
+Parts = collections.namedtuple("Parts", "workers cv pause")
+
+
 def parts(name):
-    """Returns (workers, CV, the rest) of a case's name."""
-    workers, cv, *rest = name.rpartition(": ")[2].split(", ")
-    return int(workers.split()[0]), float(cv.split()[1]), ", ".join(rest)
+    """Returns the Parts of a case's name."""
+    workers, cv, *pause = name.rpartition(": ")[2].split(", ")
+    return Parts(int(workers.split()[0]), float(cv.split()[1]), ", ".join(pause))
 
 
 def searches(results):
     """Returns {name: runs} of the cases in which rates were searched."""
-    return {name: runs for name, runs in results.items() if not name.startswith((SAME, AFTER))}
+    return {
+        name: runs
+        for name, runs in results.items()
+        if not name.startswith((SAME_RATE, EQUAL_SECONDS))
+    }
 
 
 def value(runs, key, form):
     """Returns the median in words, "" if there is none."""
-    median = middle(runs, key)
+    median = median_of(runs, key)
     return "" if median is None else form.format(median)
 
 
 def share_at(runs, staleness):
     """Returns the share of the pushes that were so late, of all runs together."""
     counts = [run["histogram"] for run in runs if run["histogram"]]
-    at = sum(histogram[staleness] for histogram in counts if len(histogram) > staleness)
-    return at / max(1, sum(map(sum, counts)))
+    count = sum(histogram[staleness] for histogram in counts if len(histogram) > staleness)
+    return count / max(1, sum(map(sum, counts)))
 
 
 def limits(runs):
     """Returns the limits of the rate in words, and the median lr * lambda at the greater one."""
-    whole, none = bracket(runs)
-    words = ["" if step is None else f"{rate_of(step):.3f}" for step in (whole, none)]
-    edges = [run["sharpness"] * run["rate"] for run in by_step(runs).get(whole, [])]
-    return *words, f"{statistics.median(edges):.2f}" if edges else ""
+    low, high = bracket(runs)
+    words = ["" if step is None else f"{rate_of(step):.3f}" for step in (low, high)]
+    products = [run["sharpness"] * run["rate"] for run in by_step(runs).get(low, [])]
+    return *words, f"{statistics.median(products):.2f}" if products else ""
 
 
 def law_of(n, cv):
@@ -383,26 +410,26 @@ def law_of(n, cv):
 
 def table_of(results):
     """Returns the tables: the limits of the rate, the pair at one rate, and the pauses."""
-    own = "CV measured", "staleness", "SD", "at n - 1", "updates/s", "cores"
-    first = drivers.plain_table(
-        "workers", "CV", *own, "runs", "diverged", "all learn", "none", "lr*lambda", "law"
+    columns = "CV measured", "staleness", "SD", "at n - 1", "updates/s", "cores"
+    limits_table = text_tables.plain_table(
+        "workers", "CV", *columns, "runs", "diverged", "all learn", "none", "lr*lambda", "law"
     )
-    before = None
+    previous = None
     for name, runs in sorted(searches(results).items(), key=lambda item: parts(item[0])):
         n, cv, pause = parts(name)
         if pause:
             continue
-        if before not in (None, n):
-            first.add_section()
-        workers = str(n) if before != n else ""
-        lost = sum(run["test_loss"] is None for run in runs)
-        row = [*late_cells(runs, n), str(len(runs)), str(lost), *limits(runs), law_of(n, cv)]
-        first.add_row(workers, f"{cv:g}", *row)
-        before = n
-    tables = [first] if before else []
-    if pair := {name: runs for name, runs in results.items() if name.startswith(SAME)}:
-        tables.append(pair_table(pair, own))
-    if any(parts(name)[2] for name in results):
+        if previous not in (None, n):
+            limits_table.add_section()
+        workers = str(n) if previous != n else ""
+        diverged = sum(run["test_loss"] is None for run in runs)
+        row = [*late_cells(runs, n), str(len(runs)), str(diverged), *limits(runs), law_of(n, cv)]
+        limits_table.add_row(workers, f"{cv:g}", *row)
+        previous = n
+    tables = [limits_table] if previous else []
+    if pair := {name: runs for name, runs in results.items() if name.startswith(SAME_RATE)}:
+        tables.append(pair_table(pair, columns))
+    if any(parts(name).pause for name in results):
         tables.append(pause_table(results))
     return Group(*tables)
 
@@ -421,59 +448,62 @@ def late_cells(runs, n):
 
 def losses(runs):
     """Returns the median and the range of the test losses, and how many runs diverged."""
-    lost = sum(run["test_loss"] is None for run in runs)
-    words = drivers.spread([run["test_loss"] for run in runs], "{:.3f}")
-    return f"{words} {lost} diverged".strip() if lost else words
+    diverged = sum(run["test_loss"] is None for run in runs)
+    words = text_tables.spread([run["test_loss"] for run in runs], "{:.3f}")
+    return f"{words} {diverged} diverged".strip() if diverged else words
 
 
-def pair_table(pair, own):
+def pair_table(pair, columns):
     """Returns the table of the runs at one rate."""
-    table = drivers.plain_table("at one rate", *own, "lr", "test loss")
+    table = text_tables.plain_table("at one rate", *columns, "lr", "test loss")
     for name, runs in pair.items():
         n, _, _ = parts(name)
         rate = f"{runs[0]['rate']:.3f}"
-        table.add_row(name.removeprefix(SAME), *late_cells(runs, n), rate, losses(runs))
+        table.add_row(name.removeprefix(SAME_RATE), *late_cells(runs, n), rate, losses(runs))
     return table
 
 
 def pause_table(results):
     """Returns the table of the workers that pause, the first row without a pause."""
     columns = "staleness", "SD", "updates/s", "lost", "all learn", "none", "best lr", "test loss"
-    table = drivers.plain_table(f"{EIGHT} workers, CV {PAUSED:g}", *columns)
-    plain = results.get(name_of(EIGHT, PAUSED), [])
-    fastest = middle(plain, "updates_per_second") if plain else None
+    table = text_tables.plain_table(f"{EIGHT} workers, CV {PAUSED_VARIATION:g}", *columns)
+    unpaused = results.get(name_of(EIGHT, PAUSED_VARIATION), [])
+    fastest = median_of(unpaused, "updates_per_second") if unpaused else None
     for name, runs in searches(results).items():
         n, cv, pause = parts(name)
-        if (n, cv) != (EIGHT, PAUSED):
+        if (n, cv) != (EIGHT, PAUSED_VARIATION):
             continue
-        speed = middle(runs, "updates_per_second")
-        best = [run for run in results.get(AFTER + name, []) if run["final"]]
+        speed = median_of(runs, "updates_per_second")
+        final_runs = [run for run in results.get(EQUAL_SECONDS + name, []) if run["final"]]
+        low, high, _ = limits(runs)
         table.add_row(
             pause or "no pause",
-            *late_cells(runs, n)[1:3],
+            value(runs, "staleness_mean", "{:.2f}"),
+            value(runs, "staleness_sd", "{:.2f}"),
             value(runs, "updates_per_second", "{:.0f}"),
             f"{1 - speed / fastest:.0%}" if speed and fastest else "",
-            *limits(runs)[:2],
-            f"{best[0]['rate']:.3f}" if best else "",
-            losses(best) if best else "",
+            low,
+            high,
+            f"{final_runs[0]['rate']:.3f}" if final_runs else "",
+            losses(final_runs) if final_runs else "",
         )
     return table
 
 
 def sharpness_fitted(results):
     """Returns the lambda with which the law of constant times is that of eight workers; else 1."""
-    whole, none = bracket(results.get(name_of(EIGHT, 0.0), []))
-    if None in (whole, none):
+    low, high = bracket(results.get(name_of(EIGHT, 0.0), []))
+    if None in (low, high):
         return 1.0
-    return theory.constant(EIGHT) / GRID ** ((whole + none) / 2)
+    return theory.constant(EIGHT) / GRID ** ((low + high) / 2)
 
 
 def draw(results, path, source):
     """Draws the limits, the pair at one rate, and the pauses."""
     draw_limits(results, path, source)
-    if any(name.startswith(SAME) for name in results):
+    if any(name.startswith(SAME_RATE) for name in results):
         draw_pair(results, path.with_name("same-rate.png"), source)
-    if any(parts(name)[2] for name in results):
+    if any(parts(name).pause for name in results):
         draw_pauses(results, path.with_name("pauses.png"), source)
 
 
@@ -484,61 +514,65 @@ Band = collections.namedtuple("Band", "workers cv measured_cv low high")
 
 def bands(results):
     """Returns the Bands of the searches without a pause."""
-    limits = []
+    known_bands = []
     for name, runs in searches(results).items():
         n, cv, pause = parts(name)
-        whole, none = bracket(runs)
-        if not pause and None not in (whole, none):
-            measured_cv = middle(runs, "cv")
-            limits.append(Band(n, cv, measured_cv, low=rate_of(whole), high=rate_of(none)))
-    return sorted(limits)
+        low, high = bracket(runs)
+        if not pause and None not in (low, high):
+            measured_cv = median_of(runs, "cv")
+            known_bands.append(Band(n, cv, measured_cv, low=rate_of(low), high=rate_of(high)))
+    return sorted(known_bands)
 
 
 def draw_limits(results, path, source):
     """Draws the limits against the workers with the laws, and against the CV."""
-    figure, (by_n, by_cv) = drivers.subplots(4.2, 1, 2)
-    scale, known = sharpness_fitted(results), bands(results)
-    for number, cv in enumerate(sorted(LAWS)):
-        own = [band for band in known if band.cv == cv]
-        xs = [band.workers * 1.05 ** (number - 2) for band in own]
-        low, high = [band.low for band in own], [band.high for band in own]
+    figure, (workers_axes, variation_axes) = charts.subplots(4.2, 1, 2)
+    scale, known_bands = sharpness_fitted(results), bands(results)
+    for number, cv in enumerate(sorted(VARIATIONS)):
+        bands_drawn = [band for band in known_bands if band.cv == cv]
+        xs = [band.workers * 1.05 ** (number - 2) for band in bands_drawn]
+        lows, highs = [band.low for band in bands_drawn], [band.high for band in bands_drawn]
         colour = drawn_colour(number)
-        by_n.vlines(xs, low, high, color=colour, linewidth=5, label=f"CV {cv:g}")
+        workers_axes.vlines(xs, lows, highs, color=colour, linewidth=5, label=f"CV {cv:g}")
     n = np.geomspace(2, 16, 60)
     laws = [(theory.constant(n), "-", "law, constant times")]
     laws.append((closed_mean_square(n), "--", "law, random times"))
     for limit, style, words in laws:
-        by_n.plot(n, limit / scale, style, color="k", linewidth=1, label=words)
-    shown = [rate for band in known for rate in (band.low, band.high)] or [0.1, 1]
-    by_n.set(xscale="log", yscale="log", ylim=(min(shown) / 1.5, 2 * max(shown)))
-    by_n.set(xlabel="workers", ylabel="learning rate")
-    by_n.set_xticks((2, 4, 8, 16), (2, 4, 8, 16))
-    by_n.set_title(f"bar: from all learn to none; λ = {scale:.2f}", fontsize=9)
+        workers_axes.plot(n, limit / scale, style, color="k", linewidth=1, label=words)
+    drawn_rates = [rate for band in known_bands for rate in (band.low, band.high)] or [0.1, 1]
+    workers_axes.set(
+        xscale="log", yscale="log", ylim=(min(drawn_rates) / 1.5, 2 * max(drawn_rates))
+    )
+    workers_axes.set(xlabel="workers", ylabel="learning rate")
+    workers_axes.set_xticks((2, 4, 8, 16), (2, 4, 8, 16))
+    workers_axes.set_title(f"bar: from all learn to none; λ = {scale:.2f}", fontsize=9)
     for number, workers in enumerate(sorted(WORKERS)):
-        own = [band for band in known if band.workers == workers]
-        centres = [math.sqrt(band.low * band.high) for band in own]
+        bands_drawn = [band for band in known_bands if band.workers == workers]
+        centres = [math.sqrt(band.low * band.high) for band in bands_drawn]
         spans = [
-            [middle - band.low for middle, band in zip(centres, own)],
-            [band.high - middle for middle, band in zip(centres, own)],
+            [centre - band.low for centre, band in zip(centres, bands_drawn)],
+            [band.high - centre for centre, band in zip(centres, bands_drawn)],
         ]
-        by_cv.errorbar(
-            [band.measured_cv for band in own],
+        variation_axes.errorbar(
+            [band.measured_cv for band in bands_drawn],
             centres,
             spans,
             label=f"{workers} workers",
             marker="o",
             markersize=3,
-            color=drivers.FAMILIES[number],
+            color=charts.COLOURS[number],
             capsize=2,
         )
-    by_cv.set(xlabel="measured CV of a gradient's time", yscale="log", ylim=by_n.get_ylim())
-    labels = by_n.get_legend_handles_labels(), by_cv.get_legend_handles_labels()
-    handles, names = (one + other for one, other in zip(*labels))
+    variation_axes.set(
+        xlabel="measured CV of a gradient's time", yscale="log", ylim=workers_axes.get_ylim()
+    )
+    labels = workers_axes.get_legend_handles_labels(), variation_axes.get_legend_handles_labels()
+    handles, names = (first + second for first, second in zip(*labels))
     place = {"loc": "outside lower center", "frameon": False, "fontsize": 8}
     figure.legend(handles, names, ncols=4, **place)
-    for axes in (by_n, by_cv):
+    for axes in (workers_axes, variation_axes):
         plain_ticks(axes)
-    drivers.save(figure, path, source)
+    charts.save(figure, path, source)
 
 
 def drawn_colour(number):
@@ -553,8 +587,8 @@ def closed_mean_square(n):
 
 def draw_pair(results, path, source):
     """Draws how late pushes were in the runs at one rate, and their losses."""
-    figure, (late, loss) = drivers.subplots(3.3, 1, 2)
-    pair = {name: runs for name, runs in results.items() if name.startswith(SAME)}
+    figure, (staleness_axes, loss_axes) = charts.subplots(3.3, 1, 2)
+    pair = {name: runs for name, runs in results.items() if name.startswith(SAME_RATE)}
     for number, (name, runs) in enumerate(pair.items()):
         n, cv, _ = parts(name)
         counts = [run["histogram"] for run in runs if run["histogram"]]
@@ -564,50 +598,59 @@ def draw_pair(results, path, source):
         words = {0: "gradient times equal", 1: "gradient times vary (exponential)"}[cv]
         late_by = value(runs, "staleness_mean", "{:.1f}")
         colour, label = f"C{number}", f"{words}: on average {late_by} updates late"
-        late.stairs(total / max(1, total.sum()), color=colour, label=label, baseline=None)
+        staleness_axes.stairs(total / max(1, total.sum()), color=colour, label=label, baseline=None)
         for run in runs:
-            known = [np.nan if loss is None else loss for loss in run["losses"]]
-            updates = EVERY * (np.arange(len(known)) + 1)
-            loss.plot(updates, known, color=colour, linewidth=1)
-    late.set(xlabel="staleness: how many updates late", ylabel="share of the pushes", xlim=(0, 40))
+            losses_of_run = [np.nan if loss is None else loss for loss in run["losses"]]
+            updates = UPDATES_OF_A_LOSS * (np.arange(len(losses_of_run)) + 1)
+            loss_axes.plot(updates, losses_of_run, color=colour, linewidth=1)
+    staleness_axes.set(
+        xlabel="staleness: how many updates late", ylabel="share of the pushes", xlim=(0, 40)
+    )
     place = {"loc": "outside lower center", "frameon": False, "fontsize": 9}
-    figure.legend(*late.get_legend_handles_labels(), **place)
-    loss.set(xlabel="updates", ylabel=f"loss, mean of {EVERY} mini-batches", yscale="log")
-    plain_ticks(loss)
-    drivers.save(figure, path, source)
+    figure.legend(*staleness_axes.get_legend_handles_labels(), **place)
+    loss_axes.set(
+        xlabel="updates", ylabel=f"loss, mean of {UPDATES_OF_A_LOSS} mini-batches", yscale="log"
+    )
+    plain_ticks(loss_axes)
+    charts.save(figure, path, source)
 
 
 def draw_pauses(results, path, source):
     """Draws the limits of workers that pause, and their losses after equal seconds."""
-    figure, (rate, loss) = drivers.subplots(3.0, 1, 2)
-    plain = results.get(name_of(EIGHT, PAUSED), [])
-    fastest = middle(plain, "updates_per_second") if plain else None
+    figure, (rate_axes, loss_axes) = charts.subplots(3.0, 1, 2)
+    unpaused = results.get(name_of(EIGHT, PAUSED_VARIATION), [])
+    fastest = median_of(unpaused, "updates_per_second") if unpaused else None
     for number, place in enumerate((None, PULL, PUSH)):
         colour, label = ("k", "C0", "C1")[number], place or "no pause"
         for share in PAUSES if place else (0,):
-            name, x = name_of(EIGHT, PAUSED, place, share), 100 * share + (0, -1, 1)[number]
+            name = name_of(EIGHT, PAUSED_VARIATION, place, share)
+            x = 100 * share + (0, -1, 1)[number]
             runs = results.get(name, [])
-            whole, none = bracket(runs)
-            if None not in (whole, none, fastest):
-                rate.vlines(x, rate_of(whole), rate_of(none), colour, linewidth=6, label=label)
-                lost = f"{middle(runs, 'updates_per_second') / fastest - 1:+.0%}" if place else ""
+            low, high = bracket(runs)
+            if None not in (low, high, fastest):
+                rate_axes.vlines(x, rate_of(low), rate_of(high), colour, linewidth=6, label=label)
+                change = ""
+                if place:
+                    change = f"{median_of(runs, 'updates_per_second') / fastest - 1:+.0%}"
                 side = ("center", "right", "left")[number]
-                top = rate_of(none)
-                rate.text(x, top, lost, color=colour, ha=side, va="bottom", fontsize=7)
-            own = [run["test_loss"] for run in results.get(AFTER + name, []) if run["final"]]
-            own = [test_loss for test_loss in own if test_loss is not None]
-            loss.plot([x] * len(own), own, ".", color=colour, markersize=7)
+                top = rate_of(high)
+                rate_axes.text(x, top, change, color=colour, ha=side, va="bottom", fontsize=7)
+            test_losses = [
+                run["test_loss"] for run in results.get(EQUAL_SECONDS + name, []) if run["final"]
+            ]
+            test_losses = [test_loss for test_loss in test_losses if test_loss is not None]
+            loss_axes.plot([x] * len(test_losses), test_losses, ".", color=colour, markersize=7)
             label = None  # once a place
-    rate.set(ylabel="learning rate")
-    rate.set_title("bar: from all learn to none; text: change of updates/s", fontsize=9)
-    loss.set(ylabel="test loss after equal seconds")
-    for axes in (rate, loss):
+    rate_axes.set(ylabel="learning rate")
+    rate_axes.set_title("bar: from all learn to none; text: change of updates/s", fontsize=9)
+    loss_axes.set(ylabel="test loss after equal seconds")
+    for axes in (rate_axes, loss_axes):
         axes.set(xlabel="mean pause, % of a gradient's time", yscale="log")
         axes.margins(x=0.15, y=0.15)
         plain_ticks(axes)
-    if rate.collections:
-        rate.legend(frameon=False, fontsize=7)
-    drivers.save(figure, path, source)
+    if rate_axes.collections:
+        rate_axes.legend(frameon=False, fontsize=7)
+    charts.save(figure, path, source)
 
 
 def plain_ticks(axes):
@@ -622,20 +665,20 @@ def plain_ticks(axes):
 
 
 def main():
-    parser = drivers.Parser(__doc__)
+    parser = arguments.Parser(__doc__)
     parser.number("--updates", 600, "updates of a run")
     parser.number("--seconds", 3, "seconds of a run where losses after equal seconds are compared")
     parser.full("all searches, three seeds a rate; without it six runs of four workers")
     parser.redraw(__file__)
     groups, quick = all_groups(), quick_cases()
     cases = [*quick, *(case for group in groups for case in group)]
-    flags, asked = parser.only(cases, [case.name for case in quick])
+    flags, chosen_cases = parser.only(cases, [case.name for case in quick])
     if flags.full:
-        asked = [case for case in asked if case not in quick]
-    groups = [[case for case in group if case in asked] for group in [quick, *groups]]
+        chosen_cases = [case for case in chosen_cases if case not in quick]
+    groups = [[case for case in group if case in chosen_cases] for group in [quick, *groups]]
 
     def measure_all(console, directory):
-        digests = drivers.digests_of([EXAMPLE])
+        digests = sessions.digests_of([EXAMPLE])
         seeds, kept = flags.repeats if flags.full else 1, directory / "measured.json"
 
         def run(case, step, seed, results):
@@ -643,13 +686,14 @@ def main():
 
         tries = 1 if flags.anyway else 3
         results = by_rounds(groups, seeds, run, kept, tries, digests[EXAMPLE])
-        drivers.write_digests(digests, directory)
-        most = f"at most {seeds} {'seeds' if seeds > 1 else 'seed'} a rate"
-        words = f"{flags.updates} updates of mini-batches of 32, {most}; a gradient takes 5 ms "
-        words += f"longer a worker, at least 20 ms; {drivers.setting()}"
-        return results, words, drivers.other_processes_share(kept)
+        sessions.write_digests(digests, directory)
+        words = f"{flags.updates} updates of mini-batches of 32, at most {seeds} "
+        words += f"{'seeds' if seeds > 1 else 'seed'} a rate; a gradient takes 5 ms longer a "
+        words += f"worker, at least 20 ms; {text_tables.setting()}"
+        return results, words, sessions.other_processes_share(kept)
 
-    drivers.report(__file__, flags, 160, measure_all, table_of, draw)
+    report = sessions.Report(script=__file__, flags=flags, width=160, table_of=table_of, draw=draw)
+    report.make(measure_all)
 
 
 if __name__ == "__main__":

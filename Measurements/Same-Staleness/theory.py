@@ -31,14 +31,14 @@ def moments(n, h):
     workers.
     """
     square = np.array([1, -2 * h, h**2, 0])  # E[(w - h w_k)^2]
-    other = np.array([0, 1, 0, -h])  # E[(w - h w_k) w_j]
-    kept, both = np.eye(4)[2:]
+    product = np.array([0, 1, 0, -h])  # E[(w - h w_k) w_j]
+    own_square, product_of_two = np.eye(4)[2:]
     p = 1 / n
     rows = [
         square,
-        p * square + (1 - p) * other,  # the worker that has pushed has pulled the new w
-        p * square + (1 - p) * kept,
-        2 * p * other + (1 - 2 * p) * both,
+        p * square + (1 - p) * product,  # the worker that has pushed has pulled the new w
+        p * square + (1 - p) * own_square,
+        2 * p * product + (1 - 2 * p) * product_of_two,
     ]
     return np.array(rows)
 
@@ -81,10 +81,10 @@ def sharpness(w, x, y, steps=20):
     for number in range(steps):
         d = step * basis[-1]
         image = (gradient(flat + d) - gradient(flat - d)) / (2 * step)
-        known = np.array(basis)
-        projected[: number + 1, number] = projected[number, : number + 1] = known @ image
+        vectors = np.array(basis)
+        projected[: number + 1, number] = projected[number, : number + 1] = vectors @ image
         for _ in range(2):  # the second time for what rounding has left
-            image -= known.T @ (known @ image)
+            image -= vectors.T @ (vectors @ image)
         length = np.linalg.norm(image)
         if length < 1e-9:  # the basis is whole
             return float(np.linalg.eigvalsh(projected[: number + 1, : number + 1])[-1])

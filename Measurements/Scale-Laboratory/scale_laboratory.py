@@ -22,19 +22,30 @@ from typing import NamedTuple
 
 import numpy as np
 from lab import examples
-from lab.measure import delays, drivers, learn, step_cost
+from lab.measure import (
+    arguments,
+    charts,
+    delays,
+    example_runs,
+    learn,
+    sessions,
+    step_cost,
+    text_tables,
+)
 from rich.console import Group
 from tfrun.simulate import cost, laws, plan, schemes
 
 FOLDER = examples.ROOT / "Measurements" / "Scale-Laboratory"
 STRAGGLER, SLOW_LINK, LOST = "a straggler", "a slow link", "one is lost"
-TIMES, AWAY = 5, 200  # how slow a straggler is; how many mini-batches long a lost worker is away
-LINK = 10  # how slow a slow link is
+STRAGGLER_FACTOR, LINK_FACTOR = 5, 10  # how slow a straggler is, and a slow link
+LOST_BATCHES = 200  # how many mini-batches long a lost worker is away
 T, RATIO, LEAD = 10, 100, 4  # local steps; of the bytes; updates ahead at most
-SHAPE = 0.1  # of the lognormal times, unless you give --variation
-EVEN = 0.02  # of equal GPUs: with a tenth eight were slower than those that were published
+USUAL_SHAPE = 0.1  # of the lognormal times, unless you give --variation
+EQUAL_SHAPE = 0.02  # of equal GPUs: with a tenth eight were slower than those that were published
 PS = "ps, asynchronous"
-ALONE, WIDE = "Non-Distributed-Setup", (784, 512, 512, 10)  # its process, and its layers
+WIDTH = 160  # of table.txt
+ONE_PROCESS = "Non-Distributed-Setup"
+WIDE_LAYERS = (784, 512, 512, 10)  # of Benchmarks' wide model
 
 
 class Case(NamedTuple):
@@ -48,12 +59,12 @@ class Case(NamedTuple):
     inside: int = 1  # workers in a machine, with links of B_inside between them
     B_inside: float = math.inf
     cores: float = math.inf  # that all workers share
-    shape: float = SHAPE
+    shape: float = USUAL_SHAPE
     points: tuple = ()  # (scheme, workers, speed-up, where from)
 
 
 def benchmark(name):
-    """Returns the mini-batches a second of two workers, or of ALONE, in Benchmarks' wide model."""
+    """Returns the mini-batches a second of a program of Benchmarks with its wide model."""
     results = json.loads((FOLDER.parent / "Benchmarks" / "results.json").read_text())
     return statistics.median(results[name]["wide"])
 
@@ -67,20 +78,20 @@ def cases():
         "ps, synchronous": "Synchronous-SGD (10 steps a call)",
         f"{PS}, {T} local steps": "DOWNPOUR-Easy (a push every 10 steps)",
     }
-    c = 1 / benchmark(ALONE)
-    S = sum(4 * (inputs + 1) * outputs for inputs, outputs in itertools.pairwise(WIDE))
+    c = 1 / benchmark(ONE_PROCESS)
+    S = sum(4 * (inputs + 1) * outputs for inputs, outputs in itertools.pairwise(WIDE_LAYERS))
     here = [(scheme, 2, c * benchmark(name), "measured") for scheme, name in measured.items()]
     gpus = [("ring", n, images / 219, "published") for n, images in ((2, 422), (4, 852), (8, 1734))]
     slowmo = [(f"ring, {T} local steps", 32, 32 * 0.262 / 0.294, "published")]
     return {
         "a laptop, 2 cores": Case(16, c, S, 2e9, 1e-4, cores=2, points=tuple(here)),
         "8 GPUs in a machine": Case(
-            8, 64 / 219, 102.2e6, 10e9, 2e-5, shape=EVEN, points=tuple(gpus)
+            8, 64 / 219, 102.2e6, 10e9, 2e-5, shape=EQUAL_SHAPE, points=tuple(gpus)
         ),
         "64 machines, 10 Gbit/s": Case(
-            64, 0.262, 102.2e6, 1.25e9, 5e-5, shape=EVEN, points=tuple(slowmo)
+            64, 0.262, 102.2e6, 1.25e9, 5e-5, shape=EQUAL_SHAPE, points=tuple(slowmo)
         ),
-        "4,096 GPUs, 400 Gbit/s": Case(4096, 0.86, 14e9, 50e9, 1e-5, 8, 400e9, shape=EVEN),
+        "4,096 GPUs, 400 Gbit/s": Case(4096, 0.86, 14e9, 50e9, 1e-5, 8, 400e9, shape=EQUAL_SHAPE),
     }
 
 
@@ -93,21 +104,21 @@ def rates(case, n, trouble=None):
     count = max(12, min(200, 20000 // n))
     times = laws.step_times("lognormal", n, max(120, count * T), c, shape=case.shape)
     if trouble == STRAGGLER:
-        times[:, -1] *= TIMES
-    B = case.B / (LINK if trouble == SLOW_LINK else 1)
-    alone = times + 2 * a  # where each worker sends by its own link
-    alone[:, -1] += 2 * S / B - 2 * S / case.B
-    few, longer = times[:count], laws.local_steps(alone, T)[: max(12, count // T)]
-    last, lasts = (
-        times_of_step.max(axis=1).mean() for times_of_step in (few, laws.local_steps(times, T))
-    )
+        times[:, -1] *= STRAGGLER_FACTOR
+    B = case.B / (LINK_FACTOR if trouble == SLOW_LINK else 1)
+    cycles = times + 2 * a  # where each worker sends by its own link
+    cycles[:, -1] += 2 * S / B - 2 * S / case.B
+    local_cycles = laws.local_steps(cycles, T)[: max(12, count // T)]
+    times, local_times = times[:count], laws.local_steps(times, T)
+    cycles = cycles[:count]
+    step_seconds, local_seconds = times.max(axis=1).mean(), local_times.max(axis=1).mean()
     ranges = {}
 
-    def add_synchronous(name, communication, T=1, last=last):
+    def add_synchronous(name, communication, T=1, step_seconds=step_seconds):
         low, high = (seconds - c for seconds in step_cost.between(c, communication))
-        ranges[name] = n * T / (last + high), n * T / (last + low)
+        ranges[name] = n * T / (step_seconds + high), n * T / (step_seconds + low)
 
-    def of_ps(name, times, P, T=1):
+    def add_ps(name, times, P, T=1):
         queue = schemes.rate(schemes.queued(times, pull=S / case.B, push=S / case.B, servers=P))
         in_step = 1 / step_cost.ps_asynchronous(n, T * c, S, case.B, a, P)[1]
         ranges[name] = T * min(queue, in_step), T * queue
@@ -120,36 +131,39 @@ def rates(case, n, trouble=None):
             "hierarchical", step_cost.hierarchical(machines, inside, S, B, a, case.B_inside)
         )
     add_synchronous("ZeRO 3", step_cost.sharded(n, S, B, a))
-    add_synchronous(f"ring, {T} local steps", ring, T, lasts)
+    add_synchronous(f"ring, {T} local steps", ring, T, local_seconds)
     add_synchronous(f"ring, 1/{RATIO} of the bytes, added up", cost.ring(n, S / RATIO, B, a))
     add_synchronous(f"1/{RATIO} of the bytes, gathered", step_cost.gather(n, S / RATIO, B, a))
-    pairs = schemes.gossip(alone[:count] - a, exchange=S / case.B)
-    ranges["gossip"] = (len(pairs.push) / pairs.push[-1],) * 2
-    of_ps(PS, alone[:count], 1)
-    of_ps(f"{PS}, a ps for 4 workers", alone[:count], max(1, n // 4))
-    of_ps(f"{PS}, {T} local steps", longer, 1, T)
-    free = schemes.rate(schemes.bounded(alone[:count] + 2 * S / case.B, LEAD - 1))
-    ranges[f"ps, at most {LEAD} ahead"] = (min(free, case.B / S),) * 2  # by its link
-    way = [
-        f(n, S, case.B, a) + 2 * S / B - 2 * S / case.B for f in (cost.ps_together, cost.ps_in_turn)
-    ]
-    ranges["ps, synchronous"] = n / (last + max(way)), n / (last + min(way))
+    pairs = schemes.gossip(cycles - a, exchange=S / case.B)
+    gossip = len(pairs.push) / pairs.push[-1]
+    ranges["gossip"] = gossip, gossip
+    add_ps(PS, cycles, 1)
+    add_ps(f"{PS}, a ps for 4 workers", cycles, max(1, n // 4))
+    add_ps(f"{PS}, {T} local steps", local_cycles, 1, T)
+    bounded = schemes.rate(schemes.bounded(cycles + 2 * S / case.B, LEAD - 1))
+    bounded = min(bounded, case.B / S)  # by the link of the ps
+    ranges[f"ps, at most {LEAD} ahead"] = bounded, bounded
+    together, in_turn = (way(n, S, case.B, a) for way in (cost.ps_together, cost.ps_in_turn))
+    low, high = min(together, in_turn), max(together, in_turn)
+    # The worker with a slow link sends and receives by it.
+    slow_low, slow_high = (seconds + 2 * S / B - 2 * S / case.B for seconds in (low, high))
+    ranges["ps, synchronous"] = n / (step_seconds + slow_high), n / (step_seconds + slow_low)
     needed = max(1, n - max(1, n // 25))
-    backups = needed / schemes.rate(schemes.synchronous(few, needed))
-    way = [f(n, S, case.B, a) for f in (cost.ps_together, cost.ps_in_turn)]
+    needed_seconds = needed / schemes.rate(schemes.synchronous(times, needed))
     ranges["ps, synchronous, 4% backups"] = (
-        needed / (backups + max(way)),
-        needed / (backups + min(way)),
+        needed / (needed_seconds + high),
+        needed / (needed_seconds + low),
     )
     return ranges
 
 
-def left_of(name, n, shape):
+def remaining_share(name, n, shape):
     """Returns the share of the usual gradients that come while one of n workers is away."""
-    at, steps = 4, T if "local" in name else 1
-    times = laws.step_times("lognormal", n, AWAY + 10 * steps, shape=shape)
+    loss_step = 4
+    steps = T if "local" in name else 1
+    times = laws.step_times("lognormal", n, LOST_BATCHES + 10 * steps, shape=shape)
     times = laws.local_steps(times, steps)
-    gone = laws.lost(times, n - 1, at, AWAY)
+    times_with_loss = laws.lost(times, n - 1, loss_step, LOST_BATCHES)
     needed = max(1, n - max(1, n // 25)) if "backups" in name else n
 
     def gradients(times):
@@ -168,9 +182,13 @@ def left_of(name, n, shape):
         return worker, moved[step]
 
     worker, push = gradients(times)
-    begin = push[worker == n - 1][at - 1]
-    usual, few = (((begin < p) & (p <= begin + AWAY)).sum() for p in (push, gradients(gone)[1]))
-    return few / usual
+    _, push_with_loss = gradients(times_with_loss)
+    begin = push[worker == n - 1][loss_step - 1]
+    usual, remaining = (
+        ((begin < pushes) & (pushes <= begin + LOST_BATCHES)).sum()
+        for pushes in (push, push_with_loss)
+    )
+    return remaining / usual
 
 
 def simulate(case):
@@ -186,15 +204,17 @@ def simulate(case):
         for name, ranges in rates(case, case.n, trouble).items():
             left.setdefault(name, {})[trouble] = sum(ranges) * case.c / usual[name]
     for name in left:
-        left[name][LOST] = left_of(name, min(case.n, 64), case.shape)
-    facts = (min(case.n, case.cores), case.c, case.S, case.B, case.a)
-    changes = step_cost.first_to_change(int(facts[0]), *facts[1:]) if case.n > 1 else {}
+        left[name][LOST] = remaining_share(name, min(case.n, 64), case.shape)
+    changes = {}
+    if case.n > 1:
+        n = int(min(case.n, case.cores))
+        changes = step_cost.first_to_change(n, case.c, case.S, case.B, case.a)
     return {"curves": curves, "left": left, "first": changes, "points": case.points}
 
 
 # Loss over seconds ------------------------------------------------------------------------------
 
-SIZES, SECONDS, SEEDS, GAUGE = (8, 100, 1000), 40, 5, 0
+SIZES, SECONDS, SEEDS, TUNING_SEED = (8, 100, 1000), 40, 5, 0
 GRID = [round(45.0 * 0.45**i, 6) for i in range(17)]  # 45 to 0.0001
 RATES = FOLDER / "rates.json"
 
@@ -230,24 +250,26 @@ def learners(n, seed):
     def follow(trace, local, lr):
         return learn.follow(trace, n, x, y, rows, lr, SECONDS, local), None
 
-    functions = {name: functools.partial(follow, *of) for name, of in traces.items()}
+    functions = {
+        name: functools.partial(follow, trace, local) for name, (trace, local) in traces.items()
+    }
     pairs = schemes.gossip(times, seed=seed)
     functions["gossip"] = lambda lr: learn.follow_pairs(pairs, n, x, y, rows, lr, SECONDS)
     return functions
 
 
-def tuned(n):
+def tune_rates(n):
     """Returns {scheme: the best rate of GRID}, by the worst loss of the last quarter.
 
     So no rate wins by a lucky end. The seed is none of those that are shown.
     """
     best = {}
-    for name, run in learners(n, GAUGE).items():
+    for name, run in learners(n, TUNING_SEED).items():
         ends = {}
         with np.errstate(all="ignore"):
             for lr in GRID:
                 points, _ = run(lr)
-                ends[lr] = max(loss for at, loss in points if at > 0.75 * SECONDS)
+                ends[lr] = max(loss for seconds, loss in points if seconds > 0.75 * SECONDS)
         best[name] = min((lr for lr in GRID if math.isfinite(ends[lr])), key=ends.get)
     return best
 
@@ -287,7 +309,8 @@ def run_with_two(name, runs):
     They commit no durations, but the delays that they drew can be drawn again. What an update takes
     beside them follows from the rate, and its part between push and pull from the staleness.
     """
-    synchronous, rows = name != "HogWild", runs[0]["batches"] // 2
+    is_synchronous = name != "HogWild"
+    rows = runs[0]["batches"] // 2
     drawn = [
         [
             list(itertools.islice(delays.draws("exponential", DELAY, k, 2, seed), rows))
@@ -295,54 +318,59 @@ def run_with_two(name, runs):
         ]
         for seed in range(1, len(runs) + 1)
     ]
-    steps = np.array(drawn).max(axis=1) if synchronous else np.array(drawn)
-    own = 2 / drivers.middle(runs, "batches_per_second") - steps.mean()
-    late = 1 if synchronous else drivers.middle(runs, "staleness_by_rates")
-    pull = max(0.0, (1 - late) * (steps.mean() + own))
-    servers = int(name != "Ring-AllReduce")
-    return plan.Run(2, servers, synchronous, np.ravel(drawn), pull, own - pull, BYTES, 1)
+    steps = np.array(drawn).max(axis=1) if is_synchronous else np.array(drawn)
+    own_seconds = 2 / text_tables.median_of(runs, "batches_per_second") - steps.mean()
+    staleness = 1 if is_synchronous else text_tables.median_of(runs, "staleness_by_rates")
+    pull = max(0.0, (1 - staleness) * (steps.mean() + own_seconds))
+    push = own_seconds - pull
+    servers = 0 if name == "Ring-AllReduce" else 1
+    return plan.Run(2, servers, is_synchronous, np.ravel(drawn), pull, push, BYTES, 1)
 
 
-def planned():
+def plan_scaling():
     """Returns {"example, workers": measured and planned mini-batches/s and staleness}."""
-    results, planned_runs = json.loads((FOLDER.parent / "Scaling" / "results.json").read_text()), {}
+    results = json.loads((FOLDER.parent / "Scaling" / "results.json").read_text())
+    plans = {}
     for name in PLANNED:
         run = run_with_two(name, results[f"2 workers, exponential: {name}"])
         for n in (8, 16):
             runs = results[f"{n} workers, exponential: {name}"]
-            plans = plan.predict(run, n)
-            late = None if run.together else drivers.middle(runs, "staleness_mean")
-            planned_runs[f"{name}, {n} workers"] = {
-                "measured": drivers.middle(runs, "batches_per_second"),
-                "planned": plans["rate"],
-                "staleness": [late, plans["staleness"][1]],
+            predicted = plan.predict(run, n)
+            staleness = None if run.together else text_tables.median_of(runs, "staleness_mean")
+            plans[f"{name}, {n} workers"] = {
+                "measured": text_tables.median_of(runs, "batches_per_second"),
+                "planned": predicted["rate"],
+                "staleness": [staleness, predicted["staleness"][1]],
             }
-    return planned_runs
+    return plans
 
 
 # Published points -------------------------------------------------------------------------------
 
 
-def trusted():
+def check_published():
     """Returns {kind of published points: in words how many fit}. They stand in published.json."""
     points = json.loads((FOLDER / "published.json").read_text())
     inside, widths, errors = 0, [], {}
     for point in points["efficiencies"]:
-        more = {"P": point["P"]} if point["by"].startswith("ps") else {}
+        servers = {"P": point["P"]} if point["by"].startswith("ps") else {}
         S, B = point["megabytes"] * 1e6, point["gigabits"] * 1e9 / 8
-        x, c = getattr(step_cost, point["by"])(point["n"], S, B, **more), point["c"]
-        high, low = (c / seconds for seconds in step_cost.between(c, x))
-        inside += low - 0.02 <= point["efficiency"] <= high + 0.02
+        c = point["c"]
+        communication = getattr(step_cost, point["by"])(point["n"], S, B, **servers)
+        high, low = (c / seconds for seconds in step_cost.between(c, communication))
+        if low - 0.02 <= point["efficiency"] <= high + 0.02:
+            inside += 1
         widths.append(high - low)
         if not point["case"].endswith("128 GPUs"):  # which the two numbers come from
-            errors[point["case"]] = c / step_cost.fitted(c, x) / point["efficiency"] - 1
-    off = list(map(abs, errors.values()))
+            efficiency = c / step_cost.fitted(c, communication)
+            errors[point["case"]] = efficiency / point["efficiency"] - 1
+    sizes = list(map(abs, errors.values()))
     worst = max(errors, key=lambda case: abs(errors[case]))
     comparisons = {
         f"{len(widths)} efficiencies, none to full overlap": f"{inside} inside, 2 points allowed; "
         f"the range is {100 * statistics.median(widths):.0f} points wide in the median",
-        f"{len(off)} of them, by the two fitted numbers": f"median error "
-        f"{statistics.median(off):.1%}, {sum(error <= 0.05 for error in off)} within 5%, worst "
+        f"{len(sizes)} of them, by the two fitted numbers": f"median error "
+        f"{statistics.median(sizes):.1%}, {sum(size <= 0.05 for size in sizes)} within 5%, worst "
         f"{errors[worst]:+.0%}: {worst}",
     }
     steps = [
@@ -356,10 +384,9 @@ def trusted():
     ratios = []
     for published in points["servers"]:
         S, B = published["megabytes"] * 1e6, published["gigabits"] * 1e9 / 8
-        way = cost.ps_together(published["n"], 3 / 4 * S, B, P=published["P"])
-        ratios.append(
-            published["n"] * published["c"] / (published["c"] + way) / published["times_one_gpu"]
-        )
+        communication = cost.ps_together(published["n"], 3 / 4 * S, B, P=published["P"])
+        speed_up = published["n"] * published["c"] / (published["c"] + communication)
+        ratios.append(speed_up / published["times_one_gpu"])
     words = ", ".join(f"{ratio:.1f}" for ratio in ratios)
     comparisons[f"{len(ratios)} speed-ups with four ps"] = f"simulated to published {words}"
     return comparisons
@@ -368,67 +395,79 @@ def trusted():
 # The tables and the pictures --------------------------------------------------------------------
 
 
-def known(points, curve):
+def describe_points(points, curve):
     """Returns in words what is known of a scheme in a case, from measured or published points."""
-    words = ["assumed"]
-    for n, value, source in points:
-        low, high = next(values[1:] for values in curve if values[0] == n)
-        good = 0.98 * low <= value <= 1.02 * high
-        words.append(f"{source} {value:.3g} at {n}: {'inside' if good else 'outside'}")
-        words[-1] += "" if good else f" {low:.3g}-{high:.3g}"
-    return words[-1]
+    if not points:
+        return "assumed"
+    n, value, source = points[-1]
+    ranges = {size: (low, high) for size, low, high in curve}
+    low, high = ranges[n]
+    words = f"{source} {value:.3g} at {n}"
+    if 0.98 * low <= value <= 1.02 * high:
+        return f"{words}: inside"
+    return f"{words}: outside {low:.3g}-{high:.3g}"
 
 
-def between(low, high):
+def range_in_words(low, high):
     """Returns a range in words."""
-    form = "{:,.0f}" if high >= 100 else "{:.1f}" if high >= 10 else "{:.2f}"
+    if high >= 100:
+        form = "{:,.0f}"
+    elif high >= 10:
+        form = "{:.1f}"
+    else:
+        form = "{:.2f}"
     return "-".join(dict.fromkeys((form.format(low), form.format(high))))
 
 
 def table_of(results):
     """Returns the tables."""
     troubles = (STRAGGLER, SLOW_LINK, LOST)
-    speed = drivers.plain_table("workers", "scheme", "speed-up", *troubles, "what is known")
-    first = drivers.plain_table("workers", "a ring's first change, and how much faster", "", "")
+    speed_table = text_tables.plain_table(
+        "workers", "scheme", "speed-up", *troubles, "what is known"
+    )
+    changes = text_tables.plain_table(
+        "workers", "a ring's first change, and how much faster", "", ""
+    )
     for case, result in results["cases"].items():
         curves = result["curves"]
         for name, curve in curves.items():
             points = [point[1:] for point in result["points"] if point[0] == name]
-            speed.add_row(
+            speed_table.add_row(
                 case if name == next(iter(curves)) else "",
                 name,
-                between(*curve[-1][1:]),
+                range_in_words(*curve[-1][1:]),
                 *(f"{result['left'][name][trouble]:.0%}" for trouble in troubles),
-                known(points, curve),
+                describe_points(points, curve),
             )
-        speed.add_section()
+        speed_table.add_section()
         best = [f"{change} {gain:.2f}" for change, gain in list(result["first"].items())[:3]]
-        first.add_row(case, *best, *[""] * (3 - len(best)))
-    tables = [speed, first]
+        changes.add_row(case, *best, *[""] * (3 - len(best)))
+    tables = [speed_table, changes]
     if results.get("learning"):
-        loss = drivers.plain_table(f"loss after {SECONDS} s", *results["learning"])
+        loss_table = text_tables.plain_table(f"loss after {SECONDS} s", *results["learning"])
         for name in next(iter(results["learning"].values())):
-            losses = [of[name]["last"] for of in results["learning"].values()]
-            loss.add_row(name, *(drivers.spread(values, "{:.3f}") for values in losses))
-        own = [
-            drivers.spread(of["gossip"]["own w"], "{:.3f}") for of in results["learning"].values()
-        ]
-        loss.add_row("gossip, one worker's own w", *own)
-        tables.append(loss)
+            losses = [by_scheme[name]["last"] for by_scheme in results["learning"].values()]
+            loss_table.add_row(name, *(text_tables.spread(values, "{:.3f}") for values in losses))
+        losses = [by_scheme["gossip"]["own w"] for by_scheme in results["learning"].values()]
+        cells = [text_tables.spread(values, "{:.3f}") for values in losses]
+        loss_table.add_row("gossip, one worker's own w", *cells)
+        tables.append(loss_table)
     if results.get("planned"):
         columns = "measured", "planned", "error", "staleness", "planned"
-        plans = drivers.plain_table("Scaling, from its runs with 2", *columns)
-        for name, of in results["planned"].items():
-            late = [f"{value:.2f}" for value in of["staleness"]] if of["staleness"][0] else ["", ""]
-            error = of["planned"][1] / of["measured"] - 1
-            rate = f"{of['measured']:.1f}", between(*of["planned"]), f"{error:+.1%}"
-            plans.add_row(name, *rate, *late)
-        tables.append(plans)
+        plan_table = text_tables.plain_table("Scaling, from its runs with 2", *columns)
+        for name, run in results["planned"].items():
+            staleness = ["", ""]
+            if run["staleness"][0]:
+                staleness = [f"{value:.2f}" for value in run["staleness"]]
+            error = run["planned"][1] / run["measured"] - 1
+            rates = f"{run['measured']:.1f}", range_in_words(*run["planned"]), f"{error:+.1%}"
+            plan_table.add_row(name, *rates, *staleness)
+        tables.append(plan_table)
     if results.get("trusted"):
-        trust = drivers.plain_table("published points", "how they fit")
+        fit_table = text_tables.plain_table("published points", "how they fit")
         for row in results["trusted"].items():
-            trust.add_row(*row)
-        tables.append(trust)
+            fit_table.add_row(*row)
+        tables.append(fit_table)
     return Group(*tables)
 
 
@@ -444,15 +483,15 @@ def draw_strip(axes, base, curve, points):
     axes.fill_between(n, base, bottom, color="C0", alpha=0.55, linewidth=0)
     axes.fill_between(n, bottom, top, color="C0", alpha=0.2, linewidth=0)
     axes.plot(n, top, color="C0", linewidth=1.2)
-    for at, speed in points:
-        height = base + STRIP * speed / at
-        axes.plot(at, height, "kx", markersize=5, markeredgewidth=1.5, clip_on=False)
-    words = between_shares(low[-1] / n[-1], high[-1] / n[-1])
+    for workers, speed_up in points:
+        height = base + STRIP * speed_up / workers
+        axes.plot(workers, height, "kx", markersize=5, markeredgewidth=1.5, clip_on=False)
+    words = shares_in_words(low[-1] / n[-1], high[-1] / n[-1])
     right = axes.get_yaxis_transform()
     axes.text(1.05, base + STRIP / 2, words, transform=right, fontsize=8.5, va="center")
 
 
-def between_shares(low, high):
+def shares_in_words(low, high):
     """Returns a range of shares in words."""
     shares = [100 * share for share in (low, high)]
     words = [f"{share:.0f}" if share >= 1 else f"{share:.1g}" for share in shares]
@@ -461,11 +500,11 @@ def between_shares(low, high):
 
 def draw(results, path, source):
     """Draws the speed-ups, a strip for each scheme, and beside it loss-over-seconds.png."""
-    chosen = results["cases"]
-    names = list(max((result["curves"] for result in chosen.values()), key=len))
-    figure, axes = drivers.subplots(7.2, 1, len(chosen), sharey=True, squeeze=False)
+    simulated = results["cases"]
+    names = list(max((result["curves"] for result in simulated.values()), key=len))
+    figure, axes = charts.subplots(7.2, 1, len(simulated), sharey=True, squeeze=False)
     figure.set_figwidth(6.3)  # narrow, so that its words are large on a telephone
-    for (case, result), panel in zip(chosen.items(), axes[0]):
+    for (case, result), panel in zip(simulated.items(), axes[0]):
         for base, name in enumerate(reversed(names)):
             if name in result["curves"]:
                 points = [point[1:3] for point in result["points"] if point[0] == name]
@@ -478,19 +517,19 @@ def draw(results, path, source):
         panel.minorticks_off()
         panel.spines[["left", "bottom"]].set_visible(False)
         panel.tick_params(left=False)
-    middles = [base + STRIP / 2 for base in range(len(names))]
+    centres = [base + STRIP / 2 for base in range(len(names))]
     labels = [textwrap.fill(name, 19) for name in reversed(names)]
-    axes[0][0].set_yticks(middles, labels, fontsize=8.5)
+    axes[0][0].set_yticks(centres, labels, fontsize=8.5)
     words = "Strips: speed-up, 0 to 100% of the number of workers; dark to light: the range;\n"
     words += "cross: measured or published. Numbers: the range with all workers."
     figure.supxlabel(words, fontsize=8)
-    drivers.save(figure, path, source)
+    charts.save(figure, path, source)
     if results.get("learning"):
-        figure, axes = drivers.subplots(3.4, 1, len(results["learning"]), sharey=True)
+        figure, axes = charts.subplots(3.4, 1, len(results["learning"]), sharey=True)
         for (size, result), panel in zip(results["learning"].items(), axes):
-            for number, (name, of) in enumerate(result.items()):
-                seconds = np.linspace(0, SECONDS, len(of["median"]))
-                panel.plot(seconds, of["median"], color=f"C{number}", label=name, linewidth=1.2)
+            for number, (name, losses) in enumerate(result.items()):
+                seconds = np.linspace(0, SECONDS, len(losses["median"]))
+                panel.plot(seconds, losses["median"], color=f"C{number}", label=name, linewidth=1.2)
             panel.set(title=size, yscale="log", xlabel="seconds (a gradient takes 1)")
             ticks = 0.1, 0.2, 0.5, 1, 2, 5, 10
             panel.set_yticks(ticks, map("{:g}".format, ticks))
@@ -499,53 +538,63 @@ def draw(results, path, source):
         axes[0].set_ylabel("training loss, median of 5")
         style = {"loc": "outside lower center", "frameon": False, "fontsize": 7.5}
         figure.legend(*axes[0].get_legend_handles_labels(), ncols=3, **style)
-        drivers.save(figure, path.with_name("loss-over-seconds.png"), source)
+        charts.save(figure, path.with_name("loss-over-seconds.png"), source)
 
 
-def parsed():
+def parse_flags():
     """Returns the flags."""
-    parser = drivers.Parser(__doc__)
-    own = (
+    parser = arguments.Parser(__doc__)
+    case_flags = (
         ("--workers", int, "of your case; with any of these flags only it is simulated"),
         ("--parameters", float, "of the model, 4 bytes each (25.6e6)"),
         ("--compute", float, "seconds of a mini-batch (0.26)"),
-        ("--variation", float, f"of these seconds, lognormal ({SHAPE})"),
+        ("--variation", float, f"of these seconds, lognormal ({USUAL_SHAPE})"),
         ("--gigabits", float, "a second of each link (10)"),
         ("--latency", float, "seconds of a message (5e-5)"),
         ("--inside", int, "workers in a machine, whose links are 8 times as fast (1)"),
     )
-    for flag, kind, words in own:
-        parser.add_argument(flag, type=drivers.positive(kind), help=words)
+    for flag, kind, words in case_flags:
+        parser.add_argument(flag, type=arguments.positive(kind), help=words)
     parser.add_argument("--tune", action="store_true", help="find the learning rates again")
     parser.redraw(__file__)
     flags = parser.parse_args()
-    given = [getattr(flags, flag[2:]) for flag, *_ in own]
+    given = [getattr(flags, flag[2:]) for flag, *_ in case_flags]
     flags.case = None
     if any(given):
-        n, parameters, c, shape, gigabits, a, inside = given
-        B, machine = (gigabits or 10) * 1e9 / 8, inside or 1
-        size, more = 4 * (parameters or 25.6e6), {"shape": shape or SHAPE}
-        flags.case = Case(n or 64, c or 0.26, size, B, a or 5e-5, machine, 8 * B, **more)
+        B = (flags.gigabits or 10) * 1e9 / 8
+        flags.case = Case(
+            n=flags.workers or 64,
+            c=flags.compute or 0.26,
+            S=4 * (flags.parameters or 25.6e6),
+            B=B,
+            a=flags.latency or 5e-5,
+            inside=flags.inside or 1,
+            B_inside=8 * B,
+            shape=flags.variation or USUAL_SHAPE,
+        )
         if flags.case.n > 4096:
             parser.error(f"--workers must be at most 4096, is {flags.case.n}")
     return flags
 
 
 def main():
-    flags = parsed()
+    flags = parse_flags()
     if flags.redraw:
-        drivers.report(__file__, flags, 160, None, table_of, draw)
+        report = sessions.Report(
+            script=__file__, flags=flags, width=WIDTH, table_of=table_of, draw=draw
+        )
+        report.draw_again()
         return
-    directory = drivers.output_directory("scale-laboratory")
+    directory = example_runs.output_directory("scale-laboratory")
     if flags.tune:
-        RATES.write_text(json.dumps({n: tuned(n) for n in SIZES}, indent=1) + "\n")
+        RATES.write_text(json.dumps({n: tune_rates(n) for n in SIZES}, indent=1) + "\n")
     if flags.case:
         results = {"cases": {f"your case, {flags.case.n} workers": simulate(flags.case)}}
     else:
         results = {"cases": {name: simulate(case) for name, case in cases().items()}}
         results["learning"] = learn_all(json.loads(RATES.read_text()))
-        results["planned"], results["trusted"] = planned(), trusted()
-    console = drivers.table_console(160)
+        results["planned"], results["trusted"] = plan_scaling(), check_published()
+    console = text_tables.table_console(WIDTH)
     console.print(table_of(results))
     console.print(f"simulated, not measured; loss: median (range) of {SEEDS} seeds")
     text = json.dumps(results, indent=1, default=float)
@@ -553,7 +602,7 @@ def main():
     source = directory / "results.json"
     source.write_text(text + "\n")
     draw(results, directory / "scale-laboratory.png", source)
-    drivers.write_table(console, directory, "scale-laboratory.png")
+    text_tables.write_table(console, directory, "scale-laboratory.png")
 
 
 if __name__ == "__main__":

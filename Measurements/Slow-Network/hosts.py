@@ -25,20 +25,22 @@ def enter():
     missing = [name for name in ("unshare", "ip", "tc") if not shutil.which(name)]
     if missing:
         raise Unavailable(f"it needs {', '.join(missing)}: install util-linux and iproute2")
-    own = ["unshare", "--mount", "--net"] + ["--map-root-user"] * (os.getuid() != 0)
-    tried = subprocess.run([*own, "true"], capture_output=True, text=True)
-    if tried.returncode:
-        raise Unavailable(f"it needs root, or user namespaces: {tried.stderr.strip()}")
+    unshare = ["unshare", "--mount", "--net"]
+    if os.getuid() != 0:
+        unshare.append("--map-root-user")
+    process = subprocess.run([*unshare, "true"], capture_output=True, text=True)
+    if process.returncode:
+        raise Unavailable(f"it needs root, or user namespaces: {process.stderr.strip()}")
     os.environ["SLOW_NETWORK"] = "inside"
-    os.execvp("unshare", [*own, sys.executable, *sys.argv])
+    os.execvp("unshare", [*unshare, sys.executable, *sys.argv])
 
 
 def run(*commands):
     """Runs commands of iproute2. Raises Unavailable with what they say."""
     for command in commands:
-        done = subprocess.run(command.split(), capture_output=True, text=True)
-        if done.returncode:
-            raise Unavailable(f"`{command}` failed: {done.stderr.strip()}")
+        process = subprocess.run(command.split(), capture_output=True, text=True)
+        if process.returncode:
+            raise Unavailable(f"`{command}` failed: {process.stderr.strip()}")
 
 
 def make(n):
@@ -68,11 +70,11 @@ def limit(n, megabits):
         run(f"tc qdisc replace dev link{k} {rule}", f"tc -n host{k} qdisc replace dev eth0 {rule}")
 
 
-def moved(k):
+def bytes_moved(k):
     """Returns the bytes that host k has (sent, received) so far."""
     for line in pathlib.Path("/proc/net/dev").read_text().splitlines():
         name, _, numbers = line.partition(":")
         if name.strip() == f"link{k}":
-            numbers = [int(number) for number in numbers.split()]
-            return numbers[0], numbers[8]  # what the switch receives, the host has sent
+            received, *_, sent = [int(number) for number in numbers.split()[:9]]
+            return received, sent  # what the switch receives, the host has sent
     raise ValueError(f"there is no host {k}")

@@ -26,7 +26,7 @@ import time
 
 import psutil
 from lab import examples
-from lab.measure import drivers
+from lab.measure import arguments, example_runs, text_tables
 from lab.pages import result_tables
 from rich.table import Table
 from tfrun.launch import isolate
@@ -94,18 +94,18 @@ class Run:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                preexec_fn=drivers.end_with_us,
+                preexec_fn=example_runs.end_with_us,
             )
 
     def pushes(self, since=0, task=None):
         """The pushes of a task, or of all, after a time, in their order: [(time, step)]."""
-        rows = drivers.pushes(self.directory, task)
+        rows = example_runs.pushes(self.directory, task)
         pushes = [(row["push_time"], int(row["global_step"])) for row in rows]
         return [(moment, step) for moment, step in pushes if moment > since]
 
     def tests(self, task="worker-0"):
         """The tests of a task, in their order: [(time, accuracy)]."""
-        rows = drivers.tests(self.directory, task)
+        rows = example_runs.tests(self.directory, task)
         return [(row["push_time"], row["test_accuracy"]) for row in rows]
 
     def accuracy(self):
@@ -143,7 +143,7 @@ class Run:
 
     def tasks(self):
         """{(job, index): its process} of all that runs."""
-        return drivers.tasks(self.directory)
+        return example_runs.tasks(self.directory)
 
     @contextlib.contextmanager
     def fault(self):
@@ -539,7 +539,7 @@ def page_table(directory):
 
 
 def main():
-    parser = drivers.Parser(__doc__)
+    parser = arguments.Parser(__doc__)
     parser.add_argument("--only", default="", metavar="TEXT", help="drills with this in the name")
     parser.add_argument("--list", action="store_true", help="print the drills and their promises")
     words = "no restarts, no checkpoint, no lock, ..."
@@ -557,7 +557,7 @@ def main():
         for drill in drills:
             print(f"{drill.name}: {in_words(drill)}")
         return 0
-    directory = drivers.output_directory("Fault-Tolerance").resolve()
+    directory = example_runs.output_directory("Fault-Tolerance").resolve()
     try:  # a network and disks of our own, before anything starts a thread
         isolate.enter()
         if ctypes.CDLL(None).unshare(CLONE_NEWNS):
@@ -565,7 +565,7 @@ def main():
     except OSError as error:
         print(f"the drills need namespaces, which this machine does not allow: {error}")
         return 2
-    results, console = {}, drivers.table_console(150)
+    results, console = {}, text_tables.table_console(150)
     table = Table("fault", "no update for", "task away", "lost", "twice", "accuracy", "promise")
     for drill in drills:
         print(f"{drill.name}: {in_words(drill)}", flush=True)
@@ -585,7 +585,7 @@ def main():
             "broken: " + ", ".join(found["broken"]) if found["broken"] else "kept",
         )
     console.print(table)
-    console.print(drivers.setting())
+    console.print(text_tables.setting())
     (directory / RESULTS[flags.without_recovery]).write_text(json.dumps(results, indent=1))
     (directory / "table.txt").write_text(page_table(directory) + "\n")
     console.print(f"table.txt and the results are in {directory}", soft_wrap=True)

@@ -19,7 +19,7 @@ def changes(delay: str | float, mean: float, n: int, seed: int) -> list[tuple[st
     late = f"delays.late(outputs, {delay!r}, {mean}, {n}, {seed})"
     return [
         (CALL, CALL.replace("outputs", late)),
-        (BEFORE, "from lab import delays\n\n\n" + BEFORE),
+        (BEFORE, "from lab.measure import delays\n\n\n" + BEFORE),
     ]
 
 
@@ -51,7 +51,7 @@ def draws(delay: str | float, mean: float, k: int, n: int, seed: int) -> Iterato
             yield 5 * mean if k == n - 1 else mean
 
 
-def coordinated() -> bool:
+def is_coordinator() -> bool:
     """Returns whether this is a coordinator, which makes the graph of all workers.
 
     No Python runs in that: it would wait in the chief, and for all of them. The chief of another
@@ -89,14 +89,14 @@ def late(outputs: Any, delay: str | float, mean: float, n: int, seed: int) -> An
     """Returns the outputs; on the way back their gradient waits. A test waits for nothing."""
     import tensorflow as tf
 
-    in_graph = coordinated()
+    in_graph = is_coordinator()
     wait = None if in_graph else wait_for(delay, mean, n, seed)
 
     @tf.custom_gradient
-    def same(outputs: Any) -> tuple[Any, Callable[[Any], Any]]:
+    def delay_gradient(outputs: Any) -> tuple[Any, Callable[[Any], Any]]:
         def backward(g: Any) -> Any:
             if in_graph:
-                return late_in_graph(g, delay, mean)
+                return delay_in_graph(g, delay, mean)
             # stateful=False, or tf.function would take the time of the pull after the wait.
             waited = tf.numpy_function(wait, [g], g.dtype, stateful=False)
             waited.set_shape(g.shape)
@@ -104,31 +104,31 @@ def late(outputs: Any, delay: str | float, mean: float, n: int, seed: int) -> An
 
         return tf.identity(outputs), backward
 
-    return same(outputs)
+    return delay_gradient(outputs)
 
 
 # So that AutoGraph leaves it as it is: to rewrite it takes seconds.
 late.__dict__["autograph_info__"] = {}
 
 
-def late_in_graph(g: Any, delay: str | float, mean: float) -> Any:
+def delay_in_graph(g: Any, delay: str | float, mean: float) -> Any:
     """Returns g as the worker waits that executes the graph: a data set sleeps before it has g."""
     import tensorflow as tf
 
     with tf.control_dependencies([g]):
         now = tf.cast(1e6 * tf.timestamp(), tf.int64)  # so that no two workers draw the same
-    seconds = drawn_in_graph(delay, mean, now)
-    kind = {"output_types": [g.dtype], "output_shapes": [g.shape]}
+    seconds = draw_in_graph(delay, mean, now)
+    specification = {"output_types": [g.dtype], "output_shapes": [g.shape]}
     dataset = tf.raw_ops.TensorDataset(components=[g], output_shapes=[g.shape])
-    slow = tf.raw_ops.SleepDataset(
-        input_dataset=dataset, sleep_microseconds=tf.cast(1e6 * seconds, tf.int64), **kind
+    delayed = tf.raw_ops.SleepDataset(
+        input_dataset=dataset, sleep_microseconds=tf.cast(1e6 * seconds, tf.int64), **specification
     )
     # It is asked for its end, too.
-    once = tf.raw_ops.TakeDataset(input_dataset=slow, count=1, **kind)
-    return tf.raw_ops.DatasetToSingleElement(dataset=once, **kind)[0]
+    one_element = tf.raw_ops.TakeDataset(input_dataset=delayed, count=1, **specification)
+    return tf.raw_ops.DatasetToSingleElement(dataset=one_element, **specification)[0]
 
 
-def drawn_in_graph(delay: str | float, mean: float, number: Any) -> Any:
+def draw_in_graph(delay: str | float, mean: float, number: Any) -> Any:
     """Returns the seconds of a gradient, drawn by a number."""
     import tensorflow as tf
 
@@ -138,5 +138,5 @@ def drawn_in_graph(delay: str | float, mean: float, number: Any) -> Any:
         raise ValueError(f"a graph draws no times of the law {delay!r}")
     if not variation:
         return tf.constant(mean)
-    shape = variation**-2
-    return mean / shape * tf.random.stateless_gamma([], [number, 0], tf.constant(shape))
+    gamma_shape = variation**-2
+    return mean / gamma_shape * tf.random.stateless_gamma([], [number, 0], tf.constant(gamma_shape))

@@ -84,11 +84,11 @@ def train(
     hosts: (an address, the file of a namespace) of each task, the ps first; this one without them.
     """
     directory.mkdir(parents=True, exist_ok=True)  # a second run goes on with the first
-    own = cluster.tasks(jobs)
-    ports, held = cluster.hold_ports(len(own))
-    names = [address for address, _ in hosts[: len(own)]] if hosts else None
-    addresses = cluster.addresses(jobs, ports, names)
-    environments = cluster.task_environments(own, addresses, directory, cluster.cores(), [])
+    task_names = cluster.tasks(jobs)
+    ports, sockets = cluster.hold_ports(len(task_names))
+    host_addresses = [address for address, _ in hosts[: len(task_names)]] if hosts else None
+    addresses = cluster.addresses(jobs, ports, host_addresses)
+    environments = cluster.task_environments(task_names, addresses, directory, cluster.cores(), [])
     deadline = time.monotonic() + RUN_SECONDS
     tasks = {}
     samples = []
@@ -101,40 +101,40 @@ def train(
             tasks[output].start()
         while True:
             # A ps ends with the last worker. Who has ended is asked first, then how.
-            ended = not any(each.is_alive() for each in tasks.values())
+            all_ended = not any(process.is_alive() for process in tasks.values())
             samples.append((time.time(), sample()))
             if time.monotonic() > deadline:
                 sys.exit(f"{script} did not end in {RUN_SECONDS} s: {directory}")
-            failed = [output for output, each in tasks.items() if each.exitcode]
-            if failed:
-                texts = [output.read_text() for output in failed]
+            failed_outputs = [output for output, process in tasks.items() if process.exitcode]
+            if failed_outputs:
+                texts = [output.read_text() for output in failed_outputs]
                 if not any(DIVERGED in text for text in texts):
-                    sys.exit(f"{failed[0].stem} of {script} failed: {texts[0][-2000:]}")
+                    sys.exit(f"{failed_outputs[0].stem} of {script} failed: {texts[0][-2000:]}")
                 return False, samples
-            if ended:
+            if all_ended:
                 return True, samples
             time.sleep(SAMPLE_SECONDS)
     finally:
-        for each in tasks.values():
-            each.kill()
-            each.join()
-        for port in held:
-            port.close()
+        for process in tasks.values():
+            process.kill()
+            process.join()
+        for socket in sockets:
+            socket.close()
 
 
 def per_second(samples: Iterable[tuple[float, float]], began: float, ended: float) -> float:
     """Returns how much what was looked at, a number that grows, grew a second in that time."""
     times, values = zip(*samples)
-    first, last = np.interp([began, ended], times, values)
-    return float((last - first) / (ended - began))
+    first_value, last_value = np.interp([began, ended], times, values)
+    return float((last_value - first_value) / (ended - began))
 
 
-def started(pushes: Iterable[dict[str, Any]]) -> float:
+def common_start(pushes: Iterable[dict[str, Any]]) -> float:
     """Returns when all had begun: each worker waits, after its first push, for that of the last."""
-    first: dict[str, float] = {}
+    first_pushes: dict[str, float] = {}
     for push in pushes:
-        first.setdefault(push["task"], push["push_time"])
-    return max(first.values())
+        first_pushes.setdefault(push["task"], push["push_time"])
+    return max(first_pushes.values())
 
 
 def window(pushes: Sequence[dict[str, Any]]) -> tuple[float, float, float]:
@@ -142,8 +142,8 @@ def window(pushes: Sequence[dict[str, Any]]) -> tuple[float, float, float]:
 
     It begins when all had begun, and behind the first tenth of the pushes.
     """
-    began = max(started(pushes), pushes[len(pushes) // 10]["push_time"])
-    first = next(push for push in pushes if push["push_time"] >= began)
-    last = max(pushes, key=lambda push: push["global_step"])
-    ended = last["push_time"]
-    return began, ended, (last["global_step"] - first["global_step"]) / (ended - began)
+    began = max(common_start(pushes), pushes[len(pushes) // 10]["push_time"])
+    first_push = next(push for push in pushes if push["push_time"] >= began)
+    last_push = max(pushes, key=lambda push: push["global_step"])
+    ended = last_push["push_time"]
+    return began, ended, (last_push["global_step"] - first_push["global_step"]) / (ended - began)

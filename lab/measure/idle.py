@@ -5,7 +5,7 @@ import time
 
 import psutil
 
-MOST = 0.1  # of a core: what all other processes together may use
+MOST_SHARE = 0.1  # of a core: what all other processes together may use
 WATCH_SECONDS, PATIENCE_SECONDS = 5, 600
 
 
@@ -19,9 +19,9 @@ def busy_seconds() -> float:
 
 def own_seconds() -> float:
     """Returns the processor time of this process and all that it has started, ended or not."""
-    this = psutil.Process()
+    own = psutil.Process()
     spent = 0.0
-    for process in [this, *this.children(recursive=True)]:
+    for process in [own, *own.children(recursive=True)]:
         try:
             times = process.cpu_times()
         except psutil.Error:  # it has just ended; its parent counts it from now on
@@ -52,13 +52,13 @@ def wait(anyway: bool = False) -> Others:
         others = Others()
         time.sleep(WATCH_SECONDS)
         share = others.share()
-        if share < MOST:
+        if share < MOST_SHARE:
             break
         used = f"other processes use {share:.0%} of a core"
         if time.monotonic() > deadline:
             raise TimeoutError(
-                f"{used}, and rates need less than {MOST:.0%}: end them, or add --anyway, which "
-                "measures and calls the result busy"
+                f"{used}, and rates need less than {MOST_SHARE:.0%}: end them, or add --anyway, "
+                "which measures and calls the result busy"
             )
         print(f"waiting for a quiet machine: {used}", file=sys.stderr, flush=True)
     return Others()
@@ -66,5 +66,5 @@ def wait(anyway: bool = False) -> Others:
 
 def words(share: float) -> str:
     """Returns what stands beside rates about the other processes, of which Others.share() tells."""
-    busy = "busy: " if share >= MOST else ""
+    busy = "busy: " if share >= MOST_SHARE else ""
     return f"{busy}others used {share:.0%} of a core"

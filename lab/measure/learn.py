@@ -28,8 +28,9 @@ def gradient(w: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
 def loss(w: np.ndarray, x: np.ndarray, y: np.ndarray) -> float:
     """Returns the mean cross-entropy; with w all 0 it is the logarithm of the classes."""
     z = x @ w
-    top = z.max(axis=1)
-    return float(np.mean(np.log(np.exp(z - top[:, None]).sum(1)) + top - z[np.arange(len(y)), y]))
+    largest = z.max(axis=1)
+    sums = np.exp(z - largest[:, None]).sum(axis=1)
+    return float(np.mean(np.log(sums) + largest - z[np.arange(len(y)), y]))
 
 
 def rows_of(n: int, updates: int, examples: int, seed: int = 0) -> np.ndarray:
@@ -41,9 +42,9 @@ def rows_of(n: int, updates: int, examples: int, seed: int = 0) -> np.ndarray:
 def earlier_entries(worker: np.ndarray, n: int) -> np.ndarray:
     """Returns, for each entry of a trace, how many entries of its worker come before it."""
     order, counts = np.argsort(worker, kind="stable"), np.bincount(worker, minlength=n)
-    which = np.empty(len(worker), np.int64)
-    which[order] = np.concatenate([np.arange(count) for count in counts])
-    return which
+    numbers = np.empty(len(worker), np.int64)
+    numbers[order] = np.concatenate([np.arange(count) for count in counts])
+    return numbers
 
 
 class Curve:
@@ -52,15 +53,15 @@ class Curve:
     def __init__(self, x: np.ndarray, y: np.ndarray, seconds: float) -> None:
         self.x = x
         self.y = y
-        self.next = 0.0
+        self.next_note = 0.0
         self.points: list[tuple[float, float]] = []
         self.gap = number("seconds", seconds) / POINTS
 
     def note_if_due(self, now: float, w: np.ndarray) -> None:
         """Notes the loss of w at that time, if the last note is long enough ago."""
-        if now >= self.next:
+        if now >= self.next_note:
             self.points.append((float(now), loss(w, self.x, self.y)))
-            self.next = now + self.gap
+            self.next_note = now + self.gap
 
 
 def follow(
@@ -81,22 +82,24 @@ def follow(
     """
     rate = np.float32(number("lr", lr))
     curve = Curve(x, y, seconds)
-    used = trace.step >= 0
-    end = np.searchsorted(trace.push[used], seconds, "right")
+    is_used = trace.step >= 0
+    count = np.searchsorted(trace.push[is_used], seconds, "right")
     columns = trace.worker, trace.version, trace.step, trace.push
-    worker, version, step, push = (column[used][:end] for column in columns)
-    which = earlier_entries(trace.worker, n)[used][:end]
-    first = np.flatnonzero(np.diff(step, prepend=-1))
-    W = np.zeros((len(first) + 1, x.shape[1], y.max() + 1), np.float32)  # w of all versions
+    worker, version, step, push = (column[is_used][:count] for column in columns)
+    batch_number = earlier_entries(trace.worker, n)[is_used][:count]
+    starts = np.flatnonzero(np.diff(step, prepend=-1))
+    W = np.zeros((len(starts) + 1, x.shape[1], y.max() + 1), np.float32)  # w of all versions
     curve.note_if_due(0.0, W[0])
-    for update, (i, j) in enumerate(zip(first, np.append(first[1:], end))):
+    for update, (i, j) in enumerate(zip(starts, np.append(starts[1:], count))):
         w_k = W[version[i:j]]
         if local == 1 and (version[i:j] == version[i]).all():
-            batch = rows[worker[i:j], which[i:j]].ravel()  # the mean of gradients: of the union
+            batch = rows[
+                worker[i:j], batch_number[i:j]
+            ].ravel()  # the mean of gradients: of the union
             change = rate * gradient(W[version[i]], x[batch], y[batch])
         else:
             for t in range(local):
-                batch = rows[worker[i:j], which[i:j] * local + t]
+                batch = rows[worker[i:j], batch_number[i:j] * local + t]
                 w_k = w_k - rate * gradient(w_k, x[batch], y[batch])
             change = (W[version[i:j]] - w_k).mean(0)
         W[update + 1] = W[update] - change
@@ -121,15 +124,15 @@ def follow_pairs(
     rate = np.float32(number("lr", lr))
     curve = Curve(x, y, seconds)
     w = np.zeros((n, x.shape[1], y.max() + 1), np.float32)
-    read, mean, which = w.copy(), w[0].copy(), earlier_entries(pairs.worker, n)
-    curve.note_if_due(0.0, mean)
-    for k, j, i, now in zip(pairs.worker, pairs.partner, which, pairs.push):
+    pulled, mean_w, batch_number = w.copy(), w[0].copy(), earlier_entries(pairs.worker, n)
+    curve.note_if_due(0.0, mean_w)
+    for k, j, i, now in zip(pairs.worker, pairs.partner, batch_number, pairs.push):
         if now > seconds:
             break
-        g = rate * gradient(read[k], x[rows[k, i]], y[rows[k, i]])
+        g = rate * gradient(pulled[k], x[rows[k, i]], y[rows[k, i]])
         w[k] = w[j] = (w[k] + w[j]) / 2
         w[k] -= g
-        read[k] = w[k]
-        mean -= g / n
-        curve.note_if_due(now, mean)
+        pulled[k] = w[k]
+        mean_w -= g / n
+        curve.note_if_due(now, mean_w)
     return curve.points, loss(w[0], x, y)

@@ -10,8 +10,8 @@ from lab.measure import session_results
 
 def measured_examples() -> list[str]:
     """Returns what lab/measure/results.py measures: folders of examples, and a run.sh of one."""
-    more = ["From-TensorFlow-1/Synchronous-SGD-Optimizer", "Operations/Train-and-Evaluate"]
-    return [*reading_order.examples(), *more]
+    others = ["From-TensorFlow-1/Synchronous-SGD-Optimizer", "Operations/Train-and-Evaluate"]
+    return [*reading_order.examples(), *others]
 
 
 def launcher_of(name: str) -> pathlib.Path:
@@ -28,7 +28,7 @@ def results_of(launcher: pathlib.Path) -> pathlib.Path:
     return launcher.with_name(launcher.stem.replace("run", "results") + ".json")
 
 
-def of(launcher: pathlib.Path) -> dict[str, str]:
+def identity_of(launcher: pathlib.Path) -> dict[str, str]:
     """Returns what results.json says of the example that was measured: its folder, its digest."""
     script = script_of(launcher)
     return {"example": shown(launcher.parent), "digest": example_digest(script)}
@@ -38,15 +38,15 @@ def check(measured: dict[str, Any], launcher: pathlib.Path) -> None:
     """Raises ToolError unless these results are of the script that a run.sh starts today."""
     name = shown(launcher.parent)
     path = results_of(launcher)
-    own = of(launcher)
-    again = f"run python lab/measure/results.py {words_of(launcher)}"
+    identity = identity_of(launcher)
+    advice = f"run python lab/measure/results.py {words_of(launcher)}"
     example = measured.get("example", "an unknown example")
-    if example != own["example"]:
-        raise ToolError(f"{example}'s {path.name} is shown on {name}'s page: {again}")
-    if measured.get("digest") != own["digest"]:
+    if example != identity["example"]:
+        raise ToolError(f"{example}'s {path.name} is shown on {name}'s page: {advice}")
+    if measured.get("digest") != identity["digest"]:
         raise ToolError(
             f"{shown(path)} is outdated, because {script_of(launcher).name} has changed: "
-            f"{again}, with --unchanged if the change alters no number"
+            f"{advice}, with --unchanged if the change alters no number"
         )
 
 
@@ -56,10 +56,10 @@ def check_compared(name: str, runs: Any, source: pathlib.Path) -> None:
     name: the example, behind a case and ": " or before flags. The digests stand in a file of their
     own, because pictures name the digest of the results.
     """
-    own = name.rpartition(": ")[2].split()[0].rstrip(",")
-    folders = [f"{parent}/{own}".lstrip("/") for parent in PARENTS]
+    example = name.rpartition(": ")[2].split()[0].rstrip(",")
+    folders = [f"{parent}/{example}".lstrip("/") for parent in PARENTS]
     digests = source.with_name(source.stem + "_digests.json")
-    folder = next((candidate for candidate in folders if (ROOT / candidate).is_dir()), own)
+    folder = next((candidate for candidate in folders if (ROOT / candidate).is_dir()), example)
     if not (ROOT / folder).is_dir() and len(read_json(digests)) == 1:
         (folder,) = read_json(digests)  # the cases of a measurement of one example do not name it
     own_name = docstrings.docstring(docstrings.script(ROOT / folder)).partition(":")[0]

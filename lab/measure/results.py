@@ -37,8 +37,8 @@ from tfrun.runs.data import RunData
 
 from lab import examples
 from lab.examples import ROOT, ToolError, shown
-from lab.measure import drivers, idle, provenance
-from lab.measure.drivers import run
+from lab.measure import arguments, idle, provenance
+from lab.measure.example_runs import run
 
 EXTRA_FLAGS = {  # for what their pictures show of a moment
     "Model-Parallelism": ["--timeline-steps", "1000"],
@@ -47,14 +47,14 @@ EXTRA_FLAGS = {  # for what their pictures show of a moment
 RUN_SECONDS = 600  # at most
 
 
-def facts(directory: pathlib.Path, seconds: float) -> dict[str, Any]:
+def summarize_run(directory: pathlib.Path, seconds: float) -> dict[str, Any]:
     """{name: a number} of a run: what its page reports."""
     result = examples.read_json(directory / "result.json")
-    pushes = collections.defaultdict(list)
+    measured = collections.defaultdict(list)
     for push in RunData.read(directory).rows("pushes"):
         for name in ("bytes", "wait_seconds"):
             if np.isfinite(push.get(name, np.nan)):
-                pushes[name].append(push[name])
+                measured[name].append(push[name])
     return {
         **{name: value for name, value in result.items() if name.startswith("test_")},
         "seconds": seconds,
@@ -64,8 +64,7 @@ def facts(directory: pathlib.Path, seconds: float) -> dict[str, Any]:
         # Of bytes the mean: where a thread moves them, most steps have none.
         **{
             name: float(np.mean(values) if name == "bytes" else np.median(values))
-            for name, values in pushes.items()
-            if values
+            for name, values in measured.items()
         },
     }
 
@@ -84,28 +83,28 @@ def sample(output: str, directory: pathlib.Path, name: str) -> list[str]:
 def measure(launcher: pathlib.Path, repeats: int, anyway: bool) -> dict[str, Any]:
     """Runs a run.sh with the seeds from 0; returns what results.json holds."""
     name = launcher.parent.name
-    more = EXTRA_FLAGS.get(name, [])
+    extra_flags = EXTRA_FLAGS.get(name, [])
     page = examples.read(launcher.parent / "README.md")
-    about = provenance.of(launcher)
+    identity = provenance.identity_of(launcher)
     others = idle.wait(anyway)
     runs = []
     for seed in range(repeats):
         with tempfile.TemporaryDirectory() as folder:
             began = time.monotonic()
-            command = ["bash", launcher, *more, "--seed", str(seed)]
+            command = ["bash", launcher, *extra_flags, "--seed", str(seed)]
             output = run(command, folder, TFRUN_TIMEOUT=str(RUN_SECONDS))
             directory = pathlib.Path(folder)
-            runs.append(facts(directory, time.monotonic() - began))
+            runs.append(summarize_run(directory, time.monotonic() - began))
             print(f"{name}, seed {seed}: {runs[-1]}")
             if seed == 0:
                 lines = sample(output, directory, name)
                 keep_pictures(directory, launcher, page)
                 versions = examples.read_json(directory / "result.json")["versions"]
-    if provenance.of(launcher) != about:
+    if provenance.identity_of(launcher) != identity:
         raise ToolError(f"the script of {name} changed while it ran: run this again")
     return {
-        **about,
-        "command": " ".join(["bash", launcher.name, *more, "--seed S"]),
+        **identity,
+        "command": " ".join(["bash", launcher.name, *extra_flags, "--seed S"]),
         "date": str(datetime.date.today()),
         "versions": {**versions, "python": platform.python_version()},
         "cores": os.cpu_count(),
@@ -133,16 +132,16 @@ def mark_unchanged(launcher: pathlib.Path) -> None:
     name = shown(launcher.parent)
     path = provenance.results_of(launcher)
     measured = examples.read_json(path)
-    own = provenance.of(launcher)
-    before = measured.get("digest")
-    if measured.get("example") != own["example"]:
+    identity = provenance.identity_of(launcher)
+    digest_before = measured.get("digest")
+    if measured.get("example") != identity["example"]:
         provenance.check(measured, launcher)  # raises: these are no results of this example
-    path.write_text(json.dumps({**measured, **own}, indent=1) + "\n")
+    path.write_text(json.dumps({**measured, **identity}, indent=1) + "\n")
     for path in examples.tracked("*_digests.json"):  # of Compare, and others
         digests = examples.read_json(path)
         # Numbers that an earlier change has made outdated stay so.
-        if launcher.name == "run.sh" and digests.get(name) == before:
-            digests[name] = own["digest"]
+        if launcher.name == "run.sh" and digests.get(name) == digest_before:
+            digests[name] = identity["digest"]
             path.write_text(json.dumps(digests, indent=1) + "\n")
 
 
@@ -153,7 +152,7 @@ def draw_again(launcher: pathlib.Path, anyway: bool) -> None:
 
 
 def main() -> None:
-    parser = drivers.Parser(__doc__)
+    parser = arguments.Parser(__doc__)
     parser.add_argument("launchers", nargs="*", help="examples, or a run.sh of one (all)")
     parser.add_argument("--repeats", type=int, default=5, help="runs of each, by seed (5)")
     parser.add_argument("--unchanged", action="store_true", help="measure nothing: see above")

@@ -88,8 +88,8 @@ def hierarchical(
     check_link(S, B, a)
     number("B_inside", B_inside, finite=False)
     number("a_inside", a_inside, 0)
-    within = 2 * (inside - 1) / inside * S / B_inside + 2 * (inside - 1) * a_inside
-    return within + ring(machines, S, B, a)
+    inside_machines = 2 * (inside - 1) / inside * S / B_inside + 2 * (inside - 1) * a_inside
+    return inside_machines + ring(machines, S, B, a)
 
 
 def gather(n: int, S: float, B: float, a: float = 0.0) -> float:
@@ -132,8 +132,8 @@ def ps_asynchronous(
     number("c", c)
     check_link(S, B, a)
     number("P", P, 1, whole=True)
-    alone = c + 2 * S / B + 2 * a
-    return max(alone / n, S / B / P), (c + ps_together(n, S, B, a, P)) / n
+    cycle = c + 2 * S / B + 2 * a
+    return max(cycle / n, S / B / P), (c + ps_together(n, S, B, a, P)) / n
 
 
 def schemes(
@@ -153,19 +153,19 @@ def schemes(
     All workers take the same time. ratio: so many times fewer bytes with compression. inside:
     workers in a machine.
     """
-    once = ring(n, S, B, a)
-    turn, together = (f(n, S, B, a, P) for f in (ps_in_turn, ps_together))
+    all_reduce = ring(n, S, B, a)
+    in_turn, together = (f(n, S, B, a, P) for f in (ps_in_turn, ps_together))
     machines = math.ceil(n / inside)
     lowest, highest = ps_asynchronous(n, c, S, B, a, P)
     return {
         "ps, asynchronous": (n * lowest, n * highest),
-        "ps, synchronous": (c + min(turn, together), c + max(turn, together)),
-        "ring": between(c, once),
+        "ps, synchronous": (c + min(in_turn, together), c + max(in_turn, together)),
+        "ring": between(c, all_reduce),
         "halving and doubling": between(c, halving_doubling(n, S, B, a)),
         "tree, 64 pieces": between(c, tree(n, S, B, a, 64)),
         "hierarchical": between(c, hierarchical(machines, min(n, inside), S, B, a, B_inside)),
         "ZeRO 3": between(c, sharded(n, S, B, a)),
-        f"ring, {T} local steps": (between(T * c, once)[0] / T, local(c, once, T)),
+        f"ring, {T} local steps": (between(T * c, all_reduce)[0] / T, local(c, all_reduce, T)),
         f"ring, 1/{ratio} of the bytes, added up": between(c, ring(n, S / ratio, B, a)),
         f"1/{ratio} of the bytes, gathered": between(c, gather(n, S / ratio, B, a)),
     }
@@ -176,8 +176,8 @@ def first_to_change(n: int, c: float, S: float, B: float, a: float = 0.0) -> dic
 
     The step overlaps nothing, as in our examples.
     """
-    now = c + ring(n, S, B, a)
-    changed = {
+    seconds_usual = c + ring(n, S, B, a)
+    seconds = {
         "a link twice as fast": c + ring(n, S, 2 * B, a),
         "a tenth of the latency": c + ring(n, S, B, a / 10),
         "full overlap": between(c, ring(n, S, B, a))[0],
@@ -186,4 +186,5 @@ def first_to_change(n: int, c: float, S: float, B: float, a: float = 0.0) -> dic
         "halving and doubling": c + halving_doubling(n, S, B, a),
         "a worker twice as fast": c / 2 + ring(n, S, B, a),
     }
-    return dict(sorted(((name, now / then) for name, then in changed.items()), key=lambda x: -x[1]))
+    speed_ups = {name: seconds_usual / seconds_changed for name, seconds_changed in seconds.items()}
+    return dict(sorted(speed_ups.items(), key=lambda speed_up: -speed_up[1]))

@@ -43,7 +43,7 @@ from tfrun.launch.task import end_with_parent
 
 from lab import examples
 from lab.examples import ROOT, ToolError
-from lab.measure import drivers
+from lab.measure import arguments
 from lab.mutation import mutants, planting
 
 FOLDER = ROOT / "tests" / "mutation"
@@ -256,7 +256,7 @@ def main() -> int:
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
     parser.add_argument("groups", nargs="*", help=f"{', '.join(groups)} (all)")
-    number = drivers.positive(int)
+    number = arguments.positive(int)
     parser.add_argument("--sample", type=number, default=100, help="mistakes of a group (100)")
     parser.add_argument("--seed", type=int, default=0, help="of the sample (0)")
     parser.add_argument("--verbose", action="store_true", help="print what is caught as well")

@@ -28,7 +28,7 @@ def compare(folder: pathlib.Path, _: str | None) -> str:
         if not result:
             continue
         provenance.check_compared(f"{task}: {own}", result, COMPARE)
-        setting, seconds, loss = tables.compared(result)
+        setting, seconds, loss = tables.compared_cells(result)
         lines.append(
             f"- {words}, {setting}: seconds to {tables.target(result)}: {seconds}; test loss "
             f"{loss}; {len(result['tries'])} runs of tuning"

@@ -14,10 +14,10 @@ from collections.abc import Iterable
 
 from lab import examples
 from lab.examples import ROOT, ToolError, shown
-from lab.measure import drivers
+from lab.measure import arguments
 
 NOTES = ROOT / "tests" / "pictures.txt"
-DRIVERS = "lab/measure/drivers.py"
+CHARTS = ["lab/measure/charts.py", "lab/measure/text_tables.py"]  # the second has medians
 TIMELINE = [
     "tfrun/pictures/timeline.py",
     "tfrun/runs/activities.py",
@@ -25,8 +25,8 @@ TIMELINE = [
     "tfrun/runs/metrics_csv.py",
 ]
 COMPARE = [f"Measurements/Compare/{name}.py" for name in ("drawing", "tables", "verdict")]
-COMPARE.append(DRIVERS)
-SAME_STALENESS = ["Measurements/Same-Staleness/same_staleness.py", DRIVERS]
+COMPARE += CHARTS
+SAME_STALENESS = ["Measurements/Same-Staleness/same_staleness.py", *CHARTS]
 CODE = {  # what draws a picture, by its path or name; another is drawn by the script beside it
     "Your-Model/loss.png": ["Your-Model/generate.py"],
     "curves.png": [
@@ -39,7 +39,7 @@ CODE = {  # what draws a picture, by its path or name; another is drawn by the s
         ("front.png", "seconds.png", "laws.png", "loss.png", "local-steps.png"), COMPARE
     ),
     **dict.fromkeys(("same-rate.png", "pauses.png"), SAME_STALENESS),
-    "loss-over-seconds.png": ["Measurements/Scale-Laboratory/scale_laboratory.py", DRIVERS],
+    "loss-over-seconds.png": ["Measurements/Scale-Laboratory/scale_laboratory.py", *CHARTS],
 }
 
 
@@ -60,7 +60,7 @@ def today() -> dict[str, tuple[str, str]]:
     for picture in examples.tracked("*.png"):
         path = picture.relative_to(ROOT).as_posix()
         beside = picture.with_name(picture.stem.replace("-", "_") + ".py").relative_to(ROOT)
-        names = CODE.get(path) or CODE.get(picture.name, [beside.as_posix(), DRIVERS])
+        names = CODE.get(path) or CODE.get(picture.name, [beside.as_posix(), *CHARTS])
         code = [ROOT / name for name in names]
         if not all(path.is_file() for path in code):
             raise ToolError(
@@ -84,7 +84,7 @@ def noted() -> dict[str, tuple[str, str]]:
 
 def main() -> None:
     """Writes the notes; what they say of a picture that is the same as before stays."""
-    parser = drivers.Parser(__doc__)
+    parser = arguments.Parser(__doc__)
     parser.add_argument("pictures", nargs="*", type=pathlib.Path, metavar="PICTURE")
     unchanged = [shown(path) for path in parser.parse_args().pictures]
     if unknown := examples.untracked("*.png"):

@@ -18,7 +18,7 @@ import sys
 from lab import reading_order
 from lab.docstrings import script
 from lab.examples import ROOT, ToolError, exit_code, read, shown, tracked
-from lab.measure import drivers
+from lab.measure import arguments
 from lab.pages import (
     algorithm,
     contents,
@@ -113,7 +113,7 @@ def check_order() -> None:
 
 
 def main() -> int:
-    parser = drivers.Parser(__doc__)
+    parser = arguments.Parser(__doc__)
     parser.add_argument("--fix", action="store_true", help="write what is out of date")
     fix = parser.parse_args().fix
     check_order()

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable
 
 from lab import examples
-from lab.measure import drivers
+from lab.measure import arguments
 from lab.pages import readmes
 
 CODE = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)
@@ -43,7 +43,7 @@ def pages() -> list[pathlib.Path]:
 
 
 def main() -> int:
-    drivers.Parser(__doc__).parse_args()
+    arguments.Parser(__doc__).parse_args()
     texts = {examples.shown(page): examples.read(page) for page in pages()}
     for name, text in texts.items():
         print(f"{counted(text):6} {name}")

@@ -210,9 +210,9 @@ def test_what_the_drivers_change_is_there():
             *("Same-Staleness", "Scaling", "Slow-Network", "Staleness"),
         )
     )
-    cases = [(pipeline.SCRIPT, changes) for changes in (pipeline.WIDE, pipeline.LATE)]
+    cases = [(pipeline.SCRIPT, changes) for changes in (pipeline.WIDE_LAYERS, pipeline.LATE_LAYERS)]
     cases.append(
-        (packing.SCRIPT, [(packing.LAYERS, packing.WIDE), (packing.GRADIENTS, packing.WAIT)])
+        (packing.SCRIPT, [(packing.LAYERS, packing.WIDE_LAYERS), (packing.GRADIENTS, packing.WAIT)])
     )
     cases += [
         (examples.main_script(folder), changes)
@@ -220,24 +220,24 @@ def test_what_the_drivers_change_is_there():
     ]
     cases += [
         (scaling.script_of(name), scaling.delays.changes("constant", scaling.MEAN, 2, 0))
-        for name in (*scaling.SEVEN, *scaling.LATE)
+        for name in (*scaling.COMPARED, *scaling.ASYNCHRONOUS)
     ]
     cases += [
-        (examples.main_script(folder), [*changes, *slow.WIDE])
+        (examples.main_script(folder), [*changes, *slow.WIDE_MODEL])
         for folder, _, _, changes in slow.PROGRAMS.values()
     ]
     cases += [
         (examples.main_script(name), scaling.delays.changes("constant", scaling.MEAN, 2, 0))
-        for name in sorted({case.script for case in staleness.all_cases()})
+        for name in sorted({case.example for case in staleness.all_cases()})
     ]
-    cases += [(examples.main_script(name), compare.CONVOLUTIONAL) for name in compare.QUICK]
-    rounds = {compare.folder_of(name) for name in compare.ROUNDS}
+    cases += [(examples.main_script(name), compare.CONVOLUTIONAL) for name in compare.QUICK_ROWS]
+    rounds = {compare.folder_of(name) for name in compare.ROUND_ROWS}
     cases += [(examples.main_script(name), [compare.one_run.ONE_PASS]) for name in rounds]
     paused = [same.search_of(2, 0.1, place, 0.5) for place in (None, same.PULL, same.PUSH)]
     cases += [(examples.main_script(same.EXAMPLE), same.changes_of(case, 0)) for case in paused]
     for script, changes in cases:
         assert examples.replaced(script, changes) != script.read_text() or not changes
-    assert len(cases) == 15 + 12 + 3 + len(slow.PROGRAMS) + 4 + 2 + len(compare.QUICK)
+    assert len(cases) == 15 + 12 + 3 + len(slow.PROGRAMS) + 4 + 2 + len(compare.QUICK_ROWS)
 
 
 @pytest.mark.long

@@ -109,7 +109,7 @@ def test_new_results_name_their_example(monkeypatch):
         return ""
 
     monkeypatch.setattr(results, "run", run)
-    monkeypatch.setattr(results, "facts", lambda directory, seconds: {})
+    monkeypatch.setattr(results, "summarize_run", lambda directory, seconds: {})
     monkeypatch.setattr(results, "keep_pictures", lambda *_: None)
     launcher, other = (support.ROOT / name / "run.sh" for name in ("HogWild", "DynSGD"))
     measured = results.measure(launcher, 3, anyway=True)
@@ -397,7 +397,7 @@ def test_facts_of_a_run(tmp_path):
         run_files.metrics(tmp_path, f"worker-{worker}", *lines, test)
     result = {"wall_seconds": 2.0, "steps": 3, "staleness_mean": 0.5, "test_loss": 0.25}
     (tmp_path / "result.json").write_text(json.dumps(result))
-    assert results.facts(tmp_path, 7.0) == {
+    assert results.summarize_run(tmp_path, 7.0) == {
         **{"test_loss": 0.25, "seconds": 7.0, "training_seconds": 2.0, "updates": 3},
         **{"staleness": 0.5, "bytes": 40.0, "wait_seconds": 0.2},
     }
@@ -526,8 +526,8 @@ def test_commands_exist():
                 )
                 words = shlex.split(match[2], comments=True)
                 texts = [script.read_text(), '"--help"']
-                if re.search(r"from lab.measure import .*\bdrivers\b", texts[0]):
-                    texts.append((support.ROOT / "lab" / "measure" / "drivers.py").read_text())
+                if "arguments.Parser(" in texts[0]:
+                    texts.append((support.ROOT / "lab" / "measure" / "arguments.py").read_text())
                 if path.parent.name in ("Spark-Cluster", "Ray"):  # run.sh starts any script
                     own = [*launcher.parent.glob("*.py"), launcher.parents[1] / "launching.py"]
                     texts += [each.read_text() for each in own]

@@ -32,7 +32,7 @@ def made(folder, **changes):
 
 def test_what_a_page_reports_of_a_run(tmp_path):
     """Catches: the best value in place of the last, the median of bytes, a time of another kind."""
-    assert results.facts(made(tmp_path), 12.5) == {
+    assert results.summarize_run(made(tmp_path), 12.5) == {
         "test_loss": 0.3,
         "test_accuracy": 0.9,
         "seconds": 12.5,  # of the command; the training took less
@@ -49,7 +49,7 @@ def test_what_was_not_measured_is_left_out(tmp_path):
     run_files.flags(tmp_path)
     run_files.metrics(tmp_path, "worker-0", run_files.push(1, 1, bytes="", wait_seconds=""))
     (tmp_path / "result.json").write_text(json.dumps({**FOUND, "staleness_mean": None}))
-    facts = results.facts(tmp_path, 1)
+    facts = results.summarize_run(tmp_path, 1)
     assert facts["staleness"] is None and not {"bytes", "wait_seconds"} & facts.keys()
 
 
@@ -103,7 +103,9 @@ def test_each_run_of_an_example_has_its_seed(monkeypatch, capsys):
     assert measured["output"] == ["[worker 0] seed 0"]
     assert measured["versions"]["tensorflow"] == "2.0" and "python" in measured["versions"]
     assert (measured["others"], measured["command"]) == (0.123, "bash run.sh --seed S")
-    assert (measured["example"], measured["digest"]) == tuple(provenance.of(LAUNCHER).values())
+    assert (measured["example"], measured["digest"]) == tuple(
+        provenance.identity_of(LAUNCHER).values()
+    )
     assert measured.keys() == examples.read_json(provenance.results_of(LAUNCHER)).keys()
     assert [arguments[1:] for arguments in kept] == [
         (LAUNCHER, examples.read(LAUNCHER.parent / "README.md"))
@@ -127,7 +129,9 @@ def test_a_script_that_changes_meanwhile(monkeypatch):
     Measured(monkeypatch)
     monkeypatch.setattr(results, "keep_pictures", lambda *_: None)
     digests = iter("ab")
-    monkeypatch.setattr(provenance, "of", lambda _: {"example": "X", "digest": next(digests)})
+    monkeypatch.setattr(
+        provenance, "identity_of", lambda _: {"example": "X", "digest": next(digests)}
+    )
     with pytest.raises(ToolError, match="the script of HogWild changed while it ran"):
         results.measure(LAUNCHER, 1, True)
 
@@ -164,7 +168,10 @@ def test_which_pictures_are_kept(tmp_path, monkeypatch):
 @pytest.fixture
 def committed(tmp_path, monkeypatch):
     """Returns the results of an example whose script has changed, and of two measurements."""
-    own, digest_files = provenance.of(LAUNCHER), [tmp_path / f"{n}_digests.json" for n in "ab"]
+    own, digest_files = (
+        provenance.identity_of(LAUNCHER),
+        [tmp_path / f"{n}_digests.json" for n in "ab"],
+    )
     path = tmp_path / "results.json"
     path.write_text(json.dumps({**own, "digest": "before", "runs": [1]}))
     digest_files[0].write_text(json.dumps({"HogWild": "before", "ADAG": "before"}))
@@ -188,7 +195,7 @@ def test_a_variant_does_not_mark_the_measurements(committed):
     """Catches: the digest of a variant's results where other measurements ran run.sh."""
     path, digest_files, _ = committed
     launcher = provenance.launcher_of(MIRRORED)
-    own = provenance.of(launcher)
+    own = provenance.identity_of(launcher)
     path.write_text(json.dumps({**own, "digest": "before"}))
     digest_files[0].write_text(json.dumps({own["example"]: "before"}))
     results.mark_unchanged(launcher)
@@ -302,7 +309,7 @@ def test_what_a_page_says_of_runs():
 
     clock = Clock()
     module.time = clock
-    module.run, module.facts = run, lambda directory, seconds: {"seconds": seconds}
+    module.run, module.summarize_run = run, lambda directory, seconds: {"seconds": seconds}
     module.keep_pictures = lambda directory, launcher, page: kept.append(seeds[-1])
     results = module.measure(support.ROOT / "HogWild" / "run.sh", 3, True)
     assert [run["seconds"] for run in results["runs"]] == [5, 6, 7]

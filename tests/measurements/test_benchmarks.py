@@ -35,7 +35,7 @@ def test_what_benchmarks_ask_for(torch, tmp_path):
     """Catches: another default, a program that is left out, and rates of another model."""
     module = load("Benchmarks")
     with mock.patch("importlib.util.find_spec", lambda name: torch):
-        flags, cases, rounds, one, (kept,), results = turned(module, "Benchmarks")
+        flags, cases, rounds, one, named, results = turned(module, "Benchmarks")
     del results["HogWild (10)"]["digits"][3:]
     due = committed("Benchmarks")
     if not torch:
@@ -52,7 +52,7 @@ def test_what_benchmarks_ask_for(torch, tmp_path):
     case = next(case for case in cases if case[0] == f"{name}; wide")
     threads = {"TF_NUM_INTRAOP_THREADS": "1", "OMP_NUM_THREADS": "1"}
     assert one(case, 1) == (name, "wide", threads)
-    assert kept == pathlib.Path("a folder/measured.json")
+    assert named == {"kept": pathlib.Path("a folder/measured.json")}
     with mock.patch("importlib.util.find_spec", lambda name: torch):
         _, cases, rounds, *_ = turned(module, "Benchmarks", "--quick", "--only", "HogWild")
     assert rounds == 1 and [case[1:] for case in cases] == [
@@ -69,10 +69,10 @@ def test_a_peer_is_compared_in_its_fastest_form():
     """Catches a form that Benchmarks compares although it measured a faster one."""
     module, path = load(FORMS), support.ROOT / FORMS
     measured = json.loads(path.with_name("forms.json").read_text())["rates"]
-    assert measured.keys() == module.OTHERS.keys()
+    assert measured.keys() == module.PEERS.keys()
     for name, forms in measured.items():
         medians = {form: statistics.median(rates) for form, rates in forms.items()}
-        compared = module.FORMS[module.OTHERS[name][0]]
+        compared = module.FORMS[module.PEERS[name].name]
         assert set(medians) == set(compared)
         assert max(medians, key=medians.get) == compared[0], name
 
@@ -178,19 +178,19 @@ def test_the_forms_of_the_peers(tmp_path):
     Catches: a form that is left out, rates of another one, and an order by the slowest run.
     """
     module, given = load("Benchmarks"), []
-    module.drivers.output_directory = lambda name: tmp_path
+    module.example_runs.output_directory = lambda name: tmp_path
     module.idle = types.SimpleNamespace(
         wait=lambda anyway: types.SimpleNamespace(share=lambda: 0.25),
         words=lambda share: f"{share}",
     )
-    module.drivers.setting = lambda *versions: "here"
-    module.peer = lambda *arguments: arguments
+    module.text_tables.setting = lambda *versions: "here"
+    module.run_peer = lambda *arguments: arguments
 
-    def measure_round_robin(console, plan, repeats, rate, kept):
+    def measure_round_robin(console, plan, repeats, rate, *, kept):
         given.extend([repeats, kept.name, [rate(case, 0) for case in plan]])
         return {key: [float(len(form)), 2.0 * len(form), 1] for key, _, form in plan}
 
-    module.drivers.measure_round_robin = measure_round_robin
+    module.sessions.measure_round_robin = measure_round_robin
     with contextlib.redirect_stdout(io.StringIO()):
         flags = types.SimpleNamespace(anyway=True)
         module.measure_forms(["DDP", "PyTorch, averaged every 10 steps"], flags)
@@ -213,12 +213,12 @@ def test_the_forms_of_the_peers(tmp_path):
     module = load("Benchmarks")
     module.measure_forms = lambda names, flags: chosen.append(names)
     module.gpu = types.SimpleNamespace(measure=lambda flags, versions: chosen.append(flags.gpu))
-    module.drivers.report = lambda *arguments: chosen.append("report")
+    module.sessions.Report = lambda **fields: chosen.append("report")
     with mock.patch("importlib.util.find_spec", lambda name: True):
         for words in (["--forms", "--only", "PyTorch"], ["--gpu"]):
             with mock.patch.object(sys, "argv", ["a script", *words]):
                 module.main()
-    assert chosen == [[name for name in module.OTHERS if "PyTorch" in name], True]
+    assert chosen == [[name for name in module.PEERS if "PyTorch" in name], True]
 
 
 # What it runs, and its picture -------------------------------------------------------------------
@@ -244,16 +244,16 @@ def test_what_benchmarks_run(tmp_path):
             run_files.metrics(directory, task, *rows)
         module.time.tick(50)
 
-    module.drivers.run = run
-    assert module.start_up(tmp_path / "start") == 7
+    module.example_runs.run = run
+    assert module.measure_start_up(tmp_path / "start") == 7
     for name, model, rate in (("HogWild (10)", "digits", 200), ("HogWild (10)", "wide", 64)):
         (tmp_path / model).mkdir()
-        assert module.example(name, model, tmp_path / model, module.ONE_THREAD) == rate, name
+        assert module.run_example(name, model, tmp_path / model, module.ONE_THREAD) == rate, name
         row = commands[-1]
         given = [row[row.index(flag) + 1] for flag in ("--workers", "--steps", "--batch-size")]
         assert given == ["2", *(["4000", "32"] if model == "digits" else ["800", "100"])], name
         assert ("--dataset" in row) == (model == "wide"), name
-    module.peer(
+    module.run_peer(
         "MultiWorkerMirroredStrategy (10 steps a call)",
         "wide",
         tmp_path / "peer",
@@ -263,15 +263,16 @@ def test_what_benchmarks_run(tmp_path):
     form = module.FORMS["multi-worker"][0]
     assert row[2::2] == ["[784, 512, 512, 10]", "100", "10", form, "3"]
     rates = [
-        module.measure(n, "digits", module.ONE_THREAD) for n in ("HogWild, timed", module.TWICE)
+        module.measure(n, "digits", module.ONE_THREAD)
+        for n in ("HogWild, timed", module.TWO_PROCESSES)
     ]
     assert rates == [55, 400]
     pairs = module.ratios(
-        {"HogWild (10)": {"digits": [6.0, 1]}, module.ALONE: {"digits": [3.0, 2, 9]}}
+        {"HogWild (10)": {"digits": [6.0, 1]}, module.ONE_PROCESS: {"digits": [3.0, 2, 9]}}
     )
     drawn = figures(module)
     module.draw(
-        {"HogWild (10)": {"digits": [6.0, 1, 2]}, module.ALONE: {"digits": [3.0, 2, 2]}}, 0, 0
+        {"HogWild (10)": {"digits": [6.0, 1, 2]}, module.ONE_PROCESS: {"digits": [3.0, 2, 2]}}, 0, 0
     )
     assert list(pairs.values()) == [{"digits": [2.0, 0.5]}]
     dots, middle = drawn[0].axes[0].lines[:2]
@@ -293,11 +294,11 @@ def test_each_run_of_benchmarks(tmp_path):
         (directory / "result.json").write_text('{"examples_per_second": 6400}')
         (directory / "rate.json").write_text("55")
 
-    module.drivers.run = run
+    module.example_runs.run = run
     steps = dict(zip(module.EXAMPLES, [2, 4, 1.5, 1.5, 2, 5, 0.8, 2, 15, 4, 4, 2], strict=True))
     ps, ring = "--ps 1 --workers 2", "--workers 2"
     for name, thousand in steps.items():
-        rate = module.example(name, "digits", tmp_path, {})
+        rate = module.run_example(name, "digits", tmp_path, {})
         cluster, script, more = commands[-1]
         assert rate == (55 if "timed" in name or "without rows" in name else 200), name
         due = ring if "AllReduce" in name else ps
@@ -309,8 +310,8 @@ def test_each_run_of_benchmarks(tmp_path):
         assert more == own.split(), name
         folder = re.split(r"[ ,]", name)[0]
         assert script == folder.lower().replace("-", "_") + ".py"
-    for name in module.OTHERS:
-        module.peer(name, "digits", tmp_path, {})
+    for name in module.PEERS:
+        module.run_peer(name, "digits", tmp_path, {})
         cluster, script, (kind, *more) = commands[-1]
         together = "10" if "10" in name or "never" in name else "1"
         assert script == "peers.py" and more[:7:2] == [
@@ -321,23 +322,28 @@ def test_each_run_of_benchmarks(tmp_path):
         ]
         assert more[1::2] == ["[64, 128, 64, 10]", "32", together, module.FORMS[kind][0], "3"]
         assert cluster == f"tfrun {f'--chief {ps}' if 'Parameter' in name else ring} --".split()
-    module.peer("DDP", "digits", tmp_path, {}, "plain")
+    module.run_peer("DDP", "digits", tmp_path, {}, "plain")
     assert commands[-1][2][8] == "plain"
 
 
 def test_what_a_program_of_benchmarks_is(tmp_path):
     """Catches: a program that is measured as another one is, and an import that may fail."""
     module, calls = load("Benchmarks"), []
-    for name in ("example", "peer", "twice"):
+    for name in ("run_example", "run_peer", "run_twice"):
         setattr(module, name, lambda *given, name=name: (name, *given[:2], given[3]))
-    module.start_up, module.seconds_of_import = (
+    module.measure_start_up, module.measure_import = (
         (lambda folder: ("start", folder.is_dir())),
         lambda: 3,
     )
     measure = module.measure
-    assert measure("HogWild (10)", "wide", "env") == ("example", "HogWild (10)", "wide", "env")
-    assert measure("DDP", "wide", "env") == ("peer", "DDP", "wide", "env")
-    assert measure(module.TWICE, "wide", "env") == ("twice", "Non-Distributed-Setup", "wide", "env")
+    assert measure("HogWild (10)", "wide", "env") == ("run_example", "HogWild (10)", "wide", "env")
+    assert measure("DDP", "wide", "env") == ("run_peer", "DDP", "wide", "env")
+    assert measure(module.TWO_PROCESSES, "wide", "env") == (
+        "run_twice",
+        "Non-Distributed-Setup",
+        "wide",
+        "env",
+    )
     assert [measure(name, "digits", {}) for name in (module.START_UP, module.IMPORT)] == [
         ("start", True),
         3,
@@ -350,10 +356,12 @@ def test_what_a_program_of_benchmarks_is(tmp_path):
         module.time.tick(4)
 
     module.subprocess = types.SimpleNamespace(run=run)
-    assert module.seconds_of_import() == 4
+    assert module.measure_import() == 4
     assert calls == [(["-c", "import tensorflow"], {"check": True, "capture_output": True})]
-    module.example = lambda name, model, folder, env: len(folder.name) if folder.is_dir() else None
-    assert module.twice("a", "digits", tmp_path, {}) == len("first") + len("second")
+    module.run_example = lambda name, model, folder, env: (
+        len(folder.name) if folder.is_dir() else None
+    )
+    assert module.run_twice("a", "digits", tmp_path, {}) == len("first") + len("second")
 
 
 GPU = "Measurements/Benchmarks/gpu.py"
@@ -374,8 +382,10 @@ def test_what_runs_on_a_gpu(tmp_path):
             rows = [run_files.push(time, step) for step, time in enumerate(times)]
             run_files.metrics(directory, task, *rows)
 
-    module.drivers.run = run
-    measured = {place: module.rate(*module.CASES[2], place, tmp_path) for place in module.PLACES}
+    module.example_runs.run = run
+    measured = {
+        place: module.measure_rate(*module.CASES[2], place, tmp_path) for place in module.PLACES
+    }
     assert measured == pytest.approx({place: 5 * 32 / 0.2 for place in module.PLACES})
     steps = [command[command.index("--steps") + 1] for command, _ in commands]
     assert steps == ["300", "40"]
@@ -397,7 +407,7 @@ def test_the_picture_of_benchmarks():
     drawn = figures(module)
     results = {
         "HogWild (10)": {"digits": [6.0, 1, 2], "wide": [1.0, 4]},
-        module.ALONE: {"digits": [3.0, 2, 2], "wide": [4.0, 1]},
+        module.ONE_PROCESS: {"digits": [3.0, 2, 2], "wide": [4.0, 1]},
         "DDP": {"digits": [2.0]},
         "Ring-AllReduce (10)": {"digits": [1.0]},
         module.START_UP: {"digits": [9.0]},

@@ -10,6 +10,7 @@ import types
 
 import pytest
 from lab import examples
+from lab.measure import sessions
 from measurements import (
     EXPERIMENTS,
     FORMS,
@@ -29,21 +30,20 @@ RESULTS = [path for path in RESULTS if "digests" not in path.name and "Compare" 
 
 
 def reported(name, source, monkeypatch):
-    """Returns what a driver gives to drivers.report when it draws a file again."""
-    given = []
-    module = load(name)
-    module.drivers.report = lambda *arguments: given.append(arguments)
+    """Returns the Report of a driver that draws a file again."""
+    drawn = []
+    monkeypatch.setattr(sessions.Report, "draw_again", lambda report: drawn.append(report))
     monkeypatch.setattr(sys, "argv", [name, "--redraw", str(source)])
-    module.main()
-    return given[0]
+    load(name).main()
+    return drawn[0]
 
 
 @pytest.mark.parametrize("source", RESULTS, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_a_committed_table_is_that_of_its_results(source, monkeypatch):
     """Catches a table that its driver makes otherwise today: from other rows, another median."""
-    _, _, width, _, table_of, _ = reported(source.parent.name, source, monkeypatch)
-    table = table_of(json.loads(source.read_text()))
-    console = Console(width=width, file=io.StringIO(), record=True)
+    report = reported(source.parent.name, source, monkeypatch)
+    table = report.table_of(json.loads(source.read_text()))
+    console = Console(width=report.width, file=io.StringIO(), record=True)
     console.print(table)
     lines = [line.rstrip() for line in console.export_text().splitlines()]
     committed = source.with_name(source.stem.replace("results", "table") + ".txt").read_text()
@@ -131,7 +131,7 @@ SITTINGS = {  # a measurement: (its flags, the cases without --full, what else m
 
 @pytest.mark.parametrize("full", [False, True])
 @pytest.mark.parametrize("name", SITTINGS)
-def test_a_session_measures_what_its_table_says(name, full, tmp_path):
+def test_a_session_measures_what_its_table_says(name, full, monkeypatch):
     """With --full these are the cases of the committed results, and the last line fits the flags.
 
     Catches: another default, a case that is left out, a flag that changes nothing, and the name of
@@ -143,23 +143,24 @@ def test_a_session_measures_what_its_table_says(name, full, tmp_path):
         module.hosts = types.SimpleNamespace(
             enter=lambda: None, make=lambda n: n, Unavailable=OSError
         )
-    _, flags, _, measure_all, *last = asked(module, *["--full"] * full)
-    assert last == [module.table_of, module.draw]
-    assert vars(flags) == {**own, **SHARED_FLAGS, "full": full, "repeats": 3}
-    module.drivers.measure_session = lambda *arguments: arguments
+    monkeypatch.setattr(sessions.Session, "measure_all", lambda session: session)
+    report, measure_all = asked(module, *["--full"] * full)
+    assert (report.table_of, report.draw) == (module.table_of, module.draw)
+    assert vars(report.flags) == {**own, **SHARED_FLAGS, "full": full, "repeats": 3}
     module.measure = lambda *arguments: list(arguments)
-    *given, cases, run, words, measured = measure_all("a console", tmp_path)
-    assert given == ["a console", tmp_path, flags]
-    assert len(measured) == len(cases)
-    assert all(examples.main_script(example).exists() for example in measured)
-    names = [case[0] for case in cases]
+    session = measure_all()
+    assert session.flags is report.flags
+    assert len(session.examples) == len(session.cases)
+    assert all(examples.main_script(example).exists() for example in session.examples)
+    names = [case[0] for case in session.cases]
     assert sorted(names) == sorted(committed(name) if full else few)
     assert names == [case for case in committed(name) if case in names]
     hosts = [6] if name == "Slow-Network" else []
-    assert run(cases[1], 5) == [*hosts, cases[1], 5, *more(flags)]
+    second = session.cases[1]
+    assert session.measure(second, 5) == [*hosts, second, 5, *more(session.flags)]
     if full:
-        assert in_table(name, f"{words}; median (range) of 3; 2")
+        assert in_table(name, f"{session.words}; median (range) of 3; 2")
         due = json.loads((MEASUREMENTS / name / "results_digests.json").read_text())
         # The optimizer was measured before its digest was noted.
         later = {"From-TensorFlow-1/Synchronous-SGD-Optimizer"} if name == "Scaling" else set()
-        assert set(measured) == {*due, *later}
+        assert set(session.examples) == {*due, *later}

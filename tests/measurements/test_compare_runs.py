@@ -189,11 +189,11 @@ def test_the_controls(tmp_path):
     runs.append({"histogram": [9], "test_loss": None})  # a failure
     base = {"chosen": "--learning-rate 0.4 --outer-rate 0.2", "runs": runs}
     mean = (1 + 1 / 2 + 2 / 4) / 4
-    assert module.mean_factor(base).split()[1] == f"{0.4 * mean:.4g}"
+    assert module.flags_at_mean_rate(base).split()[1] == f"{0.4 * mean:.4g}"
     arguments = "--learning-rate 0.4 --outer-rate 2 --outer-momentum 1e-06"
-    assert module.no_momentum(base) == arguments
-    assert module.row_of("HogWild, A/A").first == 200
-    for name, row in module.SPECIAL.items():  # the texts that it changes are there
+    assert module.flags_without_momentum(base) == arguments
+    assert module.row_of("HogWild, A/A").first_seed == 200
+    for name, row in module.SPECIAL_ROWS.items():  # the texts that it changes are there
         script = module.examples.main_script(module.folder_of(name))
         assert (
             module.examples.replaced(script, row.changes) != script.read_text() or not row.changes
@@ -285,12 +285,12 @@ def test_a_session_of_compare(tmp_path):
     known = json.loads((tmp_path / "measured.json").read_text())[f"{EQUAL}: HogWild"]
     assert known["digest"] == module.examples.example_digest(support.ROOT / "HogWild/hogwild.py")
     script = support.ROOT / "HogWild" / "hogwild.py"
-    changed = load(ONE_RUN).changed(starts[-1][0], False)["hogwild.py"]
+    changed = load(ONE_RUN).changed_texts(starts[-1][0], False)["hogwild.py"]
     assert "late(outputs, 0.1, 0.03, 8, 202)" in changed
     assert "ps.save(" in changed
     for folder in ("HogWild", "Ring-AllReduce", "SAGN", "Further-Algorithms/Sharded-Training"):
         start = starts[-1][0]._replace(script=module.examples.main_script(folder), waits=True)
-        lines = load(ONE_RUN).changed(start, False)[start.script.name].splitlines()
+        lines = load(ONE_RUN).changed_texts(start, False)[start.script.name].splitlines()
         saves = [line for line in lines if re.match(r" +(\w+\.)?save\(", line)]
         assert saves == []
     assert "test_training" not in script.read_text()
@@ -307,13 +307,13 @@ def test_the_minutes(tmp_path):
     plan = [(EQUAL, "HogWild"), (EQUAL, "HogWild, A/A")]
     # 15 tries as a guess, 40 at most, twice 5 runs; 6 s and 8 s more each.
     due = tuple(math.ceil((tries + 10) * 14 / 60) for tries in (15, 40))
-    assert module.minutes(measurement, plan) == due
+    assert module.estimate_minutes(measurement, plan) == due
     tries = [tried((3,), 0, 1, None, 0.1, took=10.0)]
     measurement.cases = {f"{EQUAL}: HogWild": {"tries": tries, "runs": []}}
     due = tuple(math.ceil((tries + 10) * 10 / 60) for tries in (14, 39))
-    assert module.minutes(measurement, plan) == due
+    assert module.estimate_minutes(measurement, plan) == due
     measurement.cases[f"{EQUAL}: HogWild"] |= {"chosen": "", "runs": [{}] * 5}
-    assert module.minutes(measurement, plan) == (1, 1)
+    assert module.estimate_minutes(measurement, plan) == (1, 1)
 
 
 def test_a_problem_of_ones_own(monkeypatch, capsys):

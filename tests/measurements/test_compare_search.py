@@ -38,28 +38,28 @@ def test_the_search():
     for best in (-3, 2, 4, 9):
         for never in (False, True):
             tries = searched(module, [lr], bowl((best,), never))
-            assert module.chosen(tries) == (best,)
+            assert module.choose(tries) == (best,)
             assert not module.at_the_edge(tries, [lr])
             if best:
                 assert module.at_the_edge(tries[:3], [lr])
     for best in ((3, 0), (-1, 2), (6, 4)):
-        assert module.chosen(searched(module, [lr, T], bowl(best))) == best
+        assert module.choose(searched(module, [lr, T], bowl(best))) == best
     # Above a rate all diverge, also where the search begins.
     steep = searched(module, [lr], lambda point, _: (None, None if point[0] > -4 else -point[0]))
-    assert module.chosen(steep) == (-4,)
+    assert module.choose(steep) == (-4,)
     # Seed 0 is lucky at one rate, where the two others are late.
     lucky = {3: (1.0, 4.0, 4.0), 2: (2.0,) * 3, 4: (4.5,) * 3, 1: (2.5,) * 3}
     tries = searched(module, [lr], lambda point, seed: (lucky.get(point[0], (5.0,) * 3)[seed], 1))
-    assert module.chosen(tries) == (2,)
+    assert module.choose(tries) == (2,)
     # Nothing is any good: an end without a choice.
-    assert module.chosen(searched(module, [lr], lambda *_: (None, None))) is None
+    assert module.choose(searched(module, [lr], lambda *_: (None, None))) is None
     # A late try is worse than a best that is sooner than that, and unknown beside a later one.
     late = tried((6,), 0, 1, 2.0, 1, limit=1.3)
     assert [module.is_known(late, seconds) for seconds in (1.0, 1.5)] == [True, False]
     # A sum of three times as many gradients is as long at a third of the rate.
-    assert module.moved((3, 1), [lr, T], 1, 1, sums=True) == (0, 2)
-    assert module.moved((3, 1), [lr, T], 1, 1) == (3, 2)
-    assert module.moved((3, 4), [lr, T], 1, 1) is None
+    assert module.move((3, 1), [lr, T], 1, 1, sums=True) == (0, 2)
+    assert module.move((3, 1), [lr, T], 1, 1) == (3, 2)
+    assert module.move((3, 4), [lr, T], 1, 1) is None
     assert [module.value(lr, step) for step in (0, 1, 2, -2)] == pytest.approx(
         [0.1, 0.141, 0.2, 0.05]
     )
@@ -85,6 +85,6 @@ def test_the_budget():
         module, hyperparameters, lambda point, seed: (2 + abs(point[0] - 3) + point[1] ** 2, 1)
     )
     assert len(quiet) < 40
-    best = module.chosen(quiet)
+    best = module.choose(quiet)
     seeds = {attempt["seed"] for attempt in quiet if tuple(attempt["point"]) == best}
     assert seeds == {0, 1, 2}

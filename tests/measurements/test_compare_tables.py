@@ -39,10 +39,10 @@ def test_the_cells():
     broken = result([2.0, "x", "x", 3.0, "x"])
     assert module.spread(broken, "loss", "{:.1f}") == "failed (0.1–failed)"
     assert module.spread(broken, "accuracy", "{:.0f}", 100) == "0 (0–98)"
-    assert module.of_all(result([0.5] * 5), "examples_to", "{:.0f}") == "≤ 50"
-    assert module.of_all(broken, "examples_to", "{:.0f}") == ""
-    assert [module.failures(broken), module.arrive_never(broken)] == ["3 of 5"] * 2
-    assert [module.failures(result(SOON)), module.arrive_never(result(SOON))] == ["", ""]
+    assert module.median_in_words(result([0.5] * 5), "examples_to", "{:.0f}") == "≤ 50"
+    assert module.median_in_words(broken, "examples_to", "{:.0f}") == ""
+    assert [module.failures(broken), module.never_arrived(broken)] == ["3 of 5"] * 2
+    assert [module.failures(result(SOON)), module.never_arrived(result(SOON))] == ["", ""]
     text = "--learning-rate 0.141 --local-steps 10 --rho 0.198763"
     assert module.setting(result(SOON, text)) == "lr 0.141, T 10, rho 0.199"
     late = result(SOON, text, edge=True)
@@ -85,7 +85,7 @@ def test_the_pictures():
         "SAGN": result([None] * 5),
     }
     results = {**in_task(EQUAL, **rows), **in_task(DIFFERENT, **rows)}
-    module.seconds(results, module.FRONT, [ONE, "HogWild", "SAGN"], None, None)
+    module.draw_seconds(results, module.FRONT, [ONE, "HogWild", "SAGN"], None, None)
     axes = drawn[0].axes[0]
     bars = [points(line)[0] for line in axes.lines if line.get_marker() == "|"]
     behind = 1.07 * 6
@@ -104,7 +104,7 @@ def test_the_pictures():
     tasks = [EQUAL, DIFFERENT, f"{EQUAL}, not", "8 workers, CV 0"]
     results = {name: part for task in tasks for name, part in in_task(task, **rows).items()}
     tasks = module.by_law(module.tables.by_task(results))
-    module.laws(results, tasks, module.LAWS, None, None)
+    module.draw_laws(results, tasks, module.LAWS, None, None)
     axes = drawn[1].axes[0]
     lines = [list(line.get_ydata()) for line in axes.lines if line.get_linestyle() != "None"]
     assert lines[2:5] == [[3.0] * 3, [behind] * 3, [3.0] * 3]
@@ -149,8 +149,8 @@ def test_the_committed_results_are_whole():
             continue
         row = module.row_of(name)
         seeds = [run["seed"] for run in kept["runs"]]
-        assert seeds == list(range(row.first, row.first + module.SEEDS)), case
-        assert len(kept["tries"]) <= module.search.MOST, case
-        assert not kept["edge"] or len(kept["tries"]) == module.search.MOST, case
+        assert seeds == list(range(row.first_seed, row.first_seed + module.SEEDS)), case
+        assert len(kept["tries"]) <= module.search.MOST_TRIES, case
+        assert not kept["edge"] or len(kept["tries"]) == module.search.MOST_TRIES, case
         tuned = bool(module.hyperparameters_of(name, module.TASKS[task]))
         assert tuned == (kept["setting"] in [attempt[0] for attempt in kept["tries"]]), case

@@ -46,7 +46,7 @@ def test_what_is_kept():
     Catches: a diverged run that counts, a single lucky test, and examples or megabytes up to
     another test.
     """
-    kept = load(REPORT).kept
+    kept = load(REPORT).kept_numbers
     target = ("accuracy", 0.97)
     row = kept(run_of(arrives(3)), target, 6)
     assert [row["reached"], row["first_look"], row["loss"]] == pytest.approx([3.4, 1.4, 0.02])

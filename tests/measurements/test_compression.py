@@ -14,9 +14,10 @@ def test_the_bytes_of_compression():
     """
     module, calls = load("Compression"), []
     module.forked = trained(calls)
-    module.facts = lambda ended, place: {"kilobytes": {}}
-    module.drivers.pushes = lambda place: [{"bytes": 2000 * int(place.name)}, {"bytes": 0}]
-    flags, case = types.SimpleNamespace(updates=70), ("", "Ring-AllReduce", ["--a", 1], True)
+    module.summarize_run = lambda ended, place: {"kilobytes": {}}
+    module.example_runs.pushes = lambda place: [{"bytes": 2000 * int(place.name)}, {"bytes": 0}]
+    flags = types.SimpleNamespace(updates=70)
+    case = module.Case("", "Ring-AllReduce", ["--a", 1], True)
     counted = [module.measure(case, repeat, flags)["kilobytes"] for repeat in (0, 1)]
     assert counted == [{"4": 2.0, "8": 4.0}, {}]
     started = [(jobs["worker"], row["--steps"], row["--seed"], row["--a"]) for jobs, row in calls]
@@ -39,10 +40,8 @@ def test_each_run_of_compression():
     """Catches: a flag of another compressor, and e where the name says without."""
     module, calls = load("Compression"), []
     module.forked = trained(calls)
-    module.facts, module.drivers.pushes = (
-        (lambda *given: {"kilobytes": {}}),
-        lambda place: [{"bytes": 1}],
-    )
+    module.summarize_run = lambda *given: {"kilobytes": {}}
+    module.example_runs.pushes = lambda place: [{"bytes": 1}]
     due = {"none": {}, "PowerSGD, rank 1": {"--rank": 1}, "PowerSGD, rank 4": {"--rank": 4}}
     due |= {f"top {x}%": {"--compress": "top-k", "--top": x / 100} for x in (1, 0.1)}
     due |= {"sign": {"--compress": "sign"}, "QSGD": {"--compress": "qsgd"}}
@@ -69,9 +68,9 @@ def test_compression_counts_what_a_worker_sends(trained, tmp_path, monkeypatch):
     rows += [(step, loss + 1, 1100) for step, loss, _ in rows]  # the other worker's
     pushes = [dict(zip(columns, row)) for row in rows]
     tests = [{"test_loss": 0.9, "test_accuracy": 0.5}, {"test_loss": 0.5, "test_accuracy": 0.8}]
-    monkeypatch.setattr(compression.drivers, "pushes", lambda _: pushes)
-    monkeypatch.setattr(compression.drivers, "tests", lambda _: tests)
-    assert compression.facts(trained, tmp_path) == {
+    monkeypatch.setattr(compression.example_runs, "pushes", lambda _: pushes)
+    monkeypatch.setattr(compression.example_runs, "tests", lambda _: tests)
+    assert compression.summarize_run(trained, tmp_path) == {
         "test_loss": 0.5 if trained else None,
         "test_accuracy": 0.8 if trained else None,
         "kilobytes": {"2": 0.5},
@@ -97,7 +96,7 @@ def test_the_grid_of_compression():
     assert legend_of(drawn[0]) == ["no compressor", "with its error e"]
     assert [bool(each.get_ylabel()) for each in axes] == [True, False, False] * 2
     assert {each.get_yscale() for each in axes} == {"log"}
-    module.draw({f"{name}: x": [run] for name in ("none", f"sign{module.WITHOUT}")}, None, None)
+    module.draw({f"{name}: x": [run] for name in ("none", f"sign{module.WITHOUT_E}")}, None, None)
     assert [each.get_title() for each in drawn[1].axes if each.get_visible()] == ["sign"]
     module.draw({"none: x": [run]}, None, None)
     assert [each.get_visible() for each in drawn[2].axes] == [False] * 3

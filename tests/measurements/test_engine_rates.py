@@ -48,7 +48,7 @@ def test_the_rates_of_spark(tmp_path):
             json.dumps({**result, "microseconds_of_an_example": {}})
         )
 
-    module.drivers.run = run
+    module.example_runs.run = run
     assert module.run("Spark-Cluster", tmp_path / "a", "") == pytest.approx(
         {"rate": (3 * 32 / 20 + 3.2) / 2}
     )

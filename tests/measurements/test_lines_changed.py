@@ -40,9 +40,9 @@ def test_the_lines_that_change(tmp_path):
         (tmp_path / f"{name}.py").write_text(text)
     due = ["import a", "from b import c", 'x = "# no comment"', "one(x)", "two(x)", "three(x)"]
     assert module.lines_of("one") == due
-    changes = [module.changed("one", name) for name in ("one", "same", "more", "less")]
+    changes = [module.count_changes("one", name) for name in ("one", "same", "more", "less")]
     assert changes == [(0, 0, 0), (0, 0, 0), (2, 1, 0), (0, 2, 1)]
-    assert module.changed("more", "one") == (0, 1, 2)
+    assert module.count_changes("more", "one") == (0, 1, 2)
 
 
 def test_the_programs_whose_lines_are_counted(tmp_path, monkeypatch):
@@ -59,16 +59,16 @@ def test_the_programs_whose_lines_are_counted(tmp_path, monkeypatch):
         assert pathlib.Path(folder).is_dir()
         return output.get(pathlib.Path(command[-1]).stem, "accuracy 0.85 or so")
 
-    module.drivers.run = run
-    assert module.accuracy("loop", ["python"]) == 0.85
+    module.example_runs.run = run
+    assert module.measure_accuracy("loop", ["python"]) == 0.85
     assert commands == [["python", str(module.PROGRAMS / "loop.py")]]
     for wrong in ("accuracy 0.849", "no number", "accuracy 0.8\naccuracy 0.9"):
         output["loop"] = wrong
         with pytest.raises(SystemExit, match=r"loop.py ends with accuracy .*not 0.85"):
-            module.accuracy("loop", ["python"])
+            module.measure_accuracy("loop", ["python"])
     output["loop"] = "accuracy 0.9"
     output["loop_ps"] = "accuracy 0.95"
-    module.drivers.output_directory = lambda name: tmp_path
+    module.example_runs.output_directory = lambda name: tmp_path
     module.importlib = types.SimpleNamespace(
         util=types.SimpleNamespace(find_spec=lambda name: name != "torch"),
         metadata=types.SimpleNamespace(
@@ -99,7 +99,7 @@ def test_the_programs_whose_lines_are_counted(tmp_path, monkeypatch):
     assert list(found) == [name for name in due if name != "PyTorch's DDP"] and len(due) == 5
     assert all(found[name][:4] == due[name][:4] for name in found)
     # The lines of PyTorch's programs, which no package is needed for.
-    ddp = [len(module.lines_of("torch_loop")), *module.changed("torch_loop", "torch_ddp")]
+    ddp = [len(module.lines_of("torch_loop")), *module.count_changes("torch_loop", "torch_ddp")]
     assert [str(number) for number in ddp] == list(due["PyTorch's DDP"][:4])
     assert (
         found["functions of a ps"][4] == "0.95" and found["fit with MirroredStrategy"][4] == "0.88"

@@ -48,7 +48,7 @@ def test_a_step_is_compared_with_that_on_the_union():
             batch += (n * drawn + k).tolist()
         assert module.union(n, step, 1437).tolist() == batch
         w[step + 1] = step_of(w[step], x[batch], y[batch], 0.1)
-    module.saved = lambda path: w
+    module.read_checkpoints = lambda path: w
     apart, moved = module.compare("a path", n)
     due = max(np.abs(a - b).max() for step in range(1, 5) for a, b in zip(w[step], w[step + 1]))
     assert apart < 1e-12 and moved == pytest.approx(due)
@@ -58,7 +58,7 @@ def test_a_step_is_compared_with_that_on_the_union():
     assert module.compare("a path", n)[0] > 1e-4  # the step from 0 moves nothing
     del w[0]
     for missing in (2, 5):
-        module.saved = lambda path, missing=missing: {n: w[n] for n in w if n != missing}
+        module.read_checkpoints = lambda path, missing=missing: {n: w[n] for n in w if n != missing}
         with pytest.raises(AssertionError, match="a path: checkpoints"):
             module.compare("a path", n)
 
@@ -89,7 +89,7 @@ def test_the_parameters_of_a_checkpoint():
         load_checkpoint=load_checkpoint, get_checkpoint_state=lambda directory: state
     )
     module.tf = types.SimpleNamespace(train=train)
-    saved = module.saved("a")
+    saved = module.read_checkpoints("a")
     assert list(saved) == [10, 11, 12, 13]
     for found in saved.values():
         assert [part.dtype for part in found] == [np.float64] * 6
@@ -103,7 +103,7 @@ def test_what_one_step_runs(tmp_path, monkeypatch):
     Catches: a rate that is not divided, devices for workers, and a bound that anything keeps.
     """
     module, commands = load("One-Step"), []
-    module.drivers.run = lambda command, folder, **env: commands.append(
+    module.example_runs.run = lambda command, folder, **env: commands.append(
         (" ".join(map(str, command)).removeprefix(f"bash {support.ROOT}/"), env)
     )
     module.compare = lambda directory, n: (n, directory)
@@ -127,7 +127,7 @@ def test_what_one_step_runs(tmp_path, monkeypatch):
         __version__="2",
         config=types.SimpleNamespace(set_visible_devices=lambda *given: hidden.append(given)),
     )
-    module.drivers.output_directory = lambda name: tmp_path / name
+    module.example_runs.output_directory = lambda name: tmp_path / name
     (tmp_path / "One-Step").mkdir()
 
     def main(apart, moved):

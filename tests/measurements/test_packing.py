@@ -20,7 +20,7 @@ def test_what_packing_asks_for():
         directory.mkdir()
         (directory / "result.json").write_text('{"examples_per_second": 640, "workers": 2}')
 
-    module.drivers.run = run
+    module.example_runs.run = run
     assert [one(case, 0) for case in cases] == [200] * 5
     texts = [command.pop(4) for command in commands]
     sizes = {"each tensor alone": "1", "packs of 4 MB": "4194304", "all in one": "0"}
@@ -33,7 +33,7 @@ def test_what_packing_asks_for():
         assert ("tf.control_dependencies(g)" in text) == waits
         assert 'keras.layers.Dense(1024, "relu") for _ in range(3)' in text
     colours = []
-    module.drivers.bars = lambda *given: colours.append(given[3])
+    module.charts.bars = lambda *given: colours.append(given[3])
     module.draw(dict.fromkeys((case[0] for case in cases), [40]), None, None)
     a, b, c, d, e = colours[0].values()
     assert a == b != c == d != e != a
@@ -50,10 +50,10 @@ def test_milliseconds_of_packing():
         directory.mkdir()
         (directory / "result.json").write_text('{"examples_per_second": 3200, "workers": 2}')
 
-    module.drivers.run, given = run, []
+    module.example_runs.run, given = run, []
     flags = types.SimpleNamespace(steps=5, batch_size=64)
     assert module.milliseconds(0, True, flags) == 40
-    module.drivers.bars = lambda *values: given.append(values)
+    module.charts.bars = lambda *values: given.append(values)
     times = {module.CASES[0][0]: [40, 20, 10, 50], module.CASES[-1][0]: [40.0]}
     module.draw(times, None, None)
     assert list(given[0][2].values()) == [[50, 100, 200, 40], [50]]

@@ -57,7 +57,7 @@ def test_the_runs_of_a_pipeline(tmp_path):
         runs.append((" ".join(words[:6] + words[7:]), script.read_text(), env))
         directory.mkdir()
 
-    module.drivers.run = run
+    module.example_runs.run = run
     for case in (module.Case("", "1f1b", 2, 8, False), module.Case("", "gpipe", 4, 16, True)):
         assert module.measure(case, 20, 3) == []
     common = "--steps 50 --timeline-steps 2 "
@@ -112,8 +112,8 @@ def test_what_a_place_stores_and_how_long_it_is_idle(tmp_path):
     path = tmp_path / "timeline-6.json"
     path.write_text(json.dumps({"traceEvents": events}))
     ops = pipeline.read(path)
-    assert [pipeline.stored(ops, k) for k in range(2)] == [3, 2]
-    seconds, shares = pipeline.idle(ops, 2)
+    assert [pipeline.most_stored(ops, k) for k in range(2)] == [3, 2]
+    seconds, shares = pipeline.idle_shares(ops, 2)
     assert seconds == pytest.approx(1e-4)
     assert shares == pytest.approx([1 - 0.5, 1 - 0.4])
     assert sorted(pipeline.unpack(pipeline.pack(ops))) == [
@@ -136,7 +136,7 @@ def test_the_updates_of_a_pipeline():
         for step in range(2, 2 * (5 + 6) + 1, 2):
             (directory / f"timeline-{step}.json").write_text(str(step))
 
-    module.drivers.run, module.read = run, lambda path: int(path.read_text())
+    module.example_runs.run, module.read = run, lambda path: int(path.read_text())
     case = module.Case("a", "gpipe", 2, 4, False)
     assert module.measure(case, 6, 2) == [12, 14, 16, 18, 20, 22]
     Op, updates = module.Op, []
@@ -150,7 +150,7 @@ def test_the_updates_of_a_pipeline():
         )
         updates[-1] += [Op(1, "forward", n, 0, busy / 4) for n in range(1, len(updates))]
     line, nearest = module.summary(case, updates)
-    assert line[:5] == [*case]
+    assert line[:5] == tuple(case)
     assert [line[5], line[7]] == pytest.approx([3.5, np.median([0.625, 0.625, 0.55, 0.25])])
     assert line[6] == pytest.approx(
         [np.median([0.5, 0.5, 0.4, 0]), np.median([0.75, 0.75, 0.7, 0.5])]

@@ -28,7 +28,7 @@ def test_what_ring_bandwidth_asks_for():
     with mock.patch.dict("os.environ"):
         flags, cases, repeats, one, _, results = turned(module, "", "--repeats", "9")
     assert list(results) == list(committed("Ring-Bandwidth"))
-    tensorflow = (None, 2, module.of_tensorflow, "spawn")
+    tensorflow = (None, 2, module.tensorflow_worker, "spawn")
     assert rings == [(script, 1), (script, 2), (script, 3), (script, 4), tensorflow]
     assert ended == [1, 2, 3, 4, 2]
     assert [one(case, 0) for case in cases[:5]] == [
@@ -37,7 +37,7 @@ def test_what_ring_bandwidth_asks_for():
     ]
     due = {"megabytes": [0.001, 0.01, 0.069, 1, 8.7, 100], "workers": [2, 3, 4], "repeats": 9}
     assert (vars(flags), repeats) == ({**due, "redraw": None, "anyway": False}, 9)
-    assert asked(module)[1].repeats == 15
+    assert asked(module)[0].flags.repeats == 15
     asked(module, "--megabytes", "0.000004", "--workers", "2")
     for wrong in (["--workers", "2", "1"], ["--megabytes", "1", "0.0000039"]):
         with pytest.raises(SystemExit), contextlib.redirect_stderr(io.StringIO()) as error:
@@ -76,8 +76,8 @@ def test_what_an_all_reduce_costs():
     module.resource = types.SimpleNamespace(
         RUSAGE_SELF=0, getrusage=lambda who: types.SimpleNamespace(**vars(used))
     )
-    module.drivers.end_with_us = lambda: None
-    module.drivers.end_with_parent = lambda: None
+    module.example_runs.end_with_us = lambda: None
+    module.end_with_parent = lambda: None
 
     def work(seconds):
         module.time.tick(seconds)
@@ -119,15 +119,15 @@ def test_the_ring_of_tensorflow():
     import tensorflow as tf
 
     module, sums = load("Ring-Bandwidth"), []
-    module.drivers.end_with_parent = lambda: None
+    module.end_with_parent = lambda: None
     with mock.patch.object(tf, "distribute") as distribute:
         context = distribute.get_replica_context.return_value
         context.all_reduce = lambda kind, x, how: sums.append((kind, how)) or x * 2 + 2
         strategy = distribute.MultiWorkerMirroredStrategy.return_value
         strategy.run = lambda total, arguments: total(*arguments)
         orders = [(8, 3), (0, 2)]
-        answers = obey(module.of_tensorflow, None, 3, 1, ["a:1"], orders=orders)
-        wrong = obey(module.of_tensorflow, None, 3, 0, ["a:1"], orders=orders[:1])
+        answers = obey(module.tensorflow_worker, None, 3, 1, ["a:1"], orders=orders)
+        wrong = obey(module.tensorflow_worker, None, 3, 0, ["a:1"], orders=orders[:1])
         how = distribute.experimental.CommunicationOptions
         ring = distribute.experimental.CommunicationImplementation.RING
     assert [answer[1:] for answer in answers] == [(pytest.approx(2 * 2 / 3 * 8), True), (0, True)]
@@ -143,7 +143,7 @@ def test_raw_tcp():
     Catches: a vector that is cut, bytes of all vectors for one, and a receiver that takes any.
     """
     module, ends = load("Ring-Bandwidth"), []
-    module.drivers.end_with_us = lambda: ends.append("each ends with this process")
+    module.example_runs.end_with_us = lambda: ends.append("each ends with this process")
     listener = module.socket.create_server(("127.0.0.1", 0))
     orders = [(300_000, 3), (0, 1), (1, 2)]
     with listener, concurrent.futures.ThreadPoolExecutor(1) as pool:
@@ -190,8 +190,8 @@ def test_ring_bandwidth_counts_what_one_worker_sends(n, monkeypatch):
         for process in set(multiprocessing.active_children()) - set(before):
             process.terminate()
             process.join()
-        for held in getattr(processes, "held", []):
-            held.close()
+        for socket in getattr(processes, "sockets", []):
+            socket.close()
 
 
 def test_the_cost_of_the_slowest():

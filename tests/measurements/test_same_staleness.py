@@ -13,7 +13,7 @@ import types
 import numpy as np
 import pytest
 from lab import examples, references
-from lab.measure import delays, drivers
+from lab.measure import delays, sessions
 from measurements import MEASUREMENTS, cells, figures, load, points
 
 DRIVER, THEORY = "Same-Staleness", "Measurements/Same-Staleness/theory.py"
@@ -66,9 +66,9 @@ def test_the_search():
             following = functools.partial(module.next_of_search, start=start, seeds=3)
             runs = searched(following, learns)
             steps = module.by_step(runs)
-            for step, some in steps.items():
+            for step, step_runs in steps.items():
                 of_three = sum(learns(step, seed) for seed in range(3))
-                assert (step, len(some)) == (step, 2 if of_three == 2 else 3)
+                assert (step, len(step_runs)) == (step, 2 if of_three == 2 else 3)
             assert list(steps) == list(range(min(steps), max(steps) + 1))
             lowest, highest = (steps[edge(steps)] for edge in (min, max))
             assert sum(run["learned"] for run in lowest) == 3
@@ -127,7 +127,7 @@ def test_the_rounds(tmp_path):
     module, asked = load(DRIVER), []
     shares = iter([0.5, 0.2, *[0.01] * 99])
     module.idle = types.SimpleNamespace(
-        MOST=0.1, Others=lambda: types.SimpleNamespace(share=lambda: next(shares))
+        MOST_SHARE=0.1, Others=lambda: types.SimpleNamespace(share=lambda: next(shares))
     )
     cases = [module.search_of(8, cv)._replace(steps=(0,)) for cv in (0.0, 1.0)]
     limits = {cases[0].name: -1, cases[1].name: 1}
@@ -143,7 +143,7 @@ def test_the_rounds(tmp_path):
         module.by_rounds([cases], 2, measure, kept, 3)
     assert [name for name, *_ in asked[:4]] == [cases[0].name] * 3 + [cases[1].name]
     assert [name for name, *_ in asked[4:8]] == [case.name for case in cases] * 2
-    assert drivers.other_processes_share(kept) == pytest.approx(0.01)
+    assert sessions.other_processes_share(kept) == pytest.approx(0.01)
     stop = 0
     results = module.by_rounds([cases], 2, measure, kept, 1)
     assert sum(map(len, results.values())) == len(asked) - 3  # two tries, and the stop
@@ -194,7 +194,7 @@ def test_the_groups():
     assert case.name == "equal seconds: 8 workers, CV 0.1, pause of 50% before the push"
     flags = types.SimpleNamespace(updates=600, seconds=3)
     runs = [{"updates_per_second": speed} for speed in (100, None, 120)]
-    results = {case.name.removeprefix(module.AFTER): runs}
+    results = {case.name.removeprefix(module.EQUAL_SECONDS): runs}
     assert module.updates_of(case, results, flags) == 330
     assert module.updates_of(groups[0][0], results, flags) == 600
 
@@ -227,7 +227,7 @@ def test_what_a_run_finds():
     """
     module = load(DRIVER)
     pushes, samples = pushes_by_hand(), [(0, 0.0), (100, 50.0)]
-    facts = module.facts(True, samples, pushes, [{"test_loss": 0.99}], 2)
+    facts = module.summarize_run(True, samples, pushes, [{"test_loss": 0.99}], 2)
     # From 12 on, behind the first tenth: 19 pushes, at 2 to 20.
     late = [(1, 1, 3, 0)[at % 4] for at in range(1, 21)]
     if facts["histogram"] and sum(facts["histogram"]) == 19:
@@ -246,11 +246,11 @@ def test_what_a_run_finds():
         (True, [], (False, None)),
         (True, [{"test_loss": 3.0}, {"test_loss": 0.2}], (True, 0.2)),
     ):
-        facts = module.facts(whole, samples, pushes, tests, 2)
+        facts = module.summarize_run(whole, samples, pushes, tests, 2)
         assert (facts["learned"], facts["test_loss"]) == due
     for few in (pushes[:1], pushes[:9], [push for push in pushes if push["task"] == "worker-0"]):
-        facts = module.facts(False, [], few, [], 2)
-        assert {facts[key] for key in module.STEADY} == {None}
+        facts = module.summarize_run(False, [], few, [], 2)
+        assert {facts[key] for key in module.STEADY_NUMBERS} == {None}
     assert module.loss_curve(pushes[::-1]) == pytest.approx([9.5])
     assert module.loss_curve([dict(push, loss=math.inf) for push in pushes]) == [None]
 
@@ -284,7 +284,7 @@ def test_what_is_changed():
     module.RunData = types.SimpleNamespace(
         read=lambda place: types.SimpleNamespace(rows=lambda kind: [])
     )
-    module.facts = lambda *_: {"learned": False}
+    module.summarize_run = lambda *_: {"learned": False}
     flags = types.SimpleNamespace(updates=600, seconds=3, repeats=3)
     run = module.measure(module.search_of(4, 1.0), -8, 2, {}, flags)
     assert (run["rate"], run["seed"], run["final"], run["sharpness"]) == (0.25, 2, False, None)
@@ -414,8 +414,8 @@ def search_by_hand(whole, none, **more):
     losses[none] = None, None
     return [
         shown_run(step, seed, loss, **more)
-        for step, some in losses.items()
-        for seed, loss in enumerate(some)
+        for step, step_runs in losses.items()
+        for seed, loss in enumerate(step_runs)
     ]
 
 
@@ -434,7 +434,7 @@ def test_what_is_shown(tmp_path):
         "8 workers, CV 0.1": search_by_hand(-12, -10),
         "2 workers, CV 1": search_by_hand(-4, -2),
         paused: search_by_hand(-8, -6, speed=80.0, mean=5.0),
-        module.AFTER + paused: [
+        module.EQUAL_SECONDS + paused: [
             shown_run(-12, 0, 0.05),
             *[shown_run(-10, seed, seed / 10, final=True) for seed in (3, 5)],
         ],

@@ -39,7 +39,7 @@ def test_the_laboratory():
     near("link, ring", slow[module.SLOW_LINK]["ring"], 4 / 31, 4 / (31 - 2 / 3))
     near("link, synchronous", slow[module.SLOW_LINK]["ps, synchronous"], 4 / 53, 4 / 47)
     for name, due in (("ring", 0), (ps, 3 / 4), ("ps, at most 4 ahead", 0.02), ("gossip", 3 / 4)):
-        value = module.left_of(name, 4, 1e-6)
+        value = module.remaining_share(name, 4, 1e-6)
         assert value == pytest.approx(due, abs=0.02), f"\nlost, {name}: {value}"
     laptop, layers = module.cases()["a laptop, 2 cores"], load("Benchmarks").MODELS["wide"][0]
     rates = json.loads((MEASUREMENTS / "Benchmarks" / "results.json").read_text())
@@ -51,10 +51,10 @@ def test_the_laboratory():
     near("laptop, bytes", (laptop.S,), 4 * sum((i + 1) * o for i, o in zip(layers, layers[1:])))
     curve = [[2, 0.8, 1.2], [4, 1.0, 2.0]]
     points = [(0.5, "measured", 2), (2.03, "published", 4)]
-    labels = [module.known([(n, value, source)], curve) for value, source, n in points]
+    labels = [module.describe_points([(n, value, source)], curve) for value, source, n in points]
     due = ["measured 0.5 at 2: outside 0.8-1.2", "published 2.03 at 4: inside"]
-    assert [*labels, module.known([], curve)] == [*due, "assumed"]
-    for name, of in module.planned().items():
+    assert [*labels, module.describe_points([], curve)] == [*due, "assumed"]
+    for name, of in module.plan_scaling().items():
         error = of["planned"][1] / of["measured"] - 1
         assert abs(error) < 0.12, f"\nplanned, {name}: {error:+.1%}"
         if of["staleness"][0]:
@@ -95,12 +95,12 @@ def test_the_laboratory_simulates_what_is_committed(name):
     assert [case.n, *due["curves"]["ring"][-1][:1]] == [4096, 4096]
     for n in (2, 8, 16):
         for scheme, rates in module.rates(case, n).items():
-            known = [row[1:] for row in due["curves"][scheme] if row[0] == n]
-            same(f"{name}, {scheme}", [[rate * case.c for rate in rates]], known)
-    left = {scheme: module.left_of(scheme, 64, case.shape) for scheme in due["left"]}
+            points = [row[1:] for row in due["curves"][scheme] if row[0] == n]
+            same(f"{name}, {scheme}", [[rate * case.c for rate in rates]], points)
+    left = {scheme: module.remaining_share(scheme, 64, case.shape) for scheme in due["left"]}
     same(f"{name}, lost", left, {scheme: of["one is lost"] for scheme, of in due["left"].items()})
     module.rates = lambda case, n, trouble=None: {"ring": (n / case.c,) * 2}
-    module.left_of = lambda name, n, shape: n
+    module.remaining_share = lambda name, n, shape: n
     few = module.simulate(case)
     same(f"{name}, first", few["first"], due["first"])
     assert [n for n, *_ in few["curves"]["ring"]] == [2**i for i in range(1, 13)]
@@ -134,15 +134,15 @@ def test_the_laboratory_knows_what_is_committed():
     """Catches: runs with two workers that are read otherwise, and published points that fit
     another law."""
     module = load("Scale-Laboratory")
-    same("planned", module.planned(), LABORATORY["planned"])
-    assert module.trusted() == LABORATORY["trusted"]
+    same("planned", module.plan_scaling(), LABORATORY["planned"])
+    assert module.check_published() == LABORATORY["trusted"]
     curve = [[2, 1.0, 2.0], [4, 2.0, 4.0]]
     two = [(2, 0.981, "a"), (4, 4.09, "b")]
-    assert module.known(two, curve) == "b 4.09 at 4: outside 2-4"
-    assert module.known(two[:1], curve) == "a 0.981 at 2: inside"
+    assert module.describe_points(two, curve) == "b 4.09 at 4: outside 2-4"
+    assert module.describe_points(two[:1], curve) == "a 0.981 at 2: inside"
     edges = {0.979: "out", 2.039: "in", 2.041: "out"}
     for value, word in edges.items():
-        assert f": {word}side" in module.known([(2, value, "a")], curve)
+        assert f": {word}side" in module.describe_points([(2, value, "a")], curve)
 
 
 def test_how_published_points_fit(tmp_path):
@@ -171,7 +171,7 @@ def test_how_published_points_fit(tmp_path):
     module.FOLDER = tmp_path
     fitted = 1 / (1.065 + 0.28 * 0.602)
     errors = [abs(fitted / share - 1) for share in shares] + [4 / (4.26 + 1.12) / 0.51 - 1]
-    assert module.trusted() == {
+    assert module.check_published() == {
         "9 efficiencies, none to full overlap": "6 inside, 2 points allowed; "
         "the range is 38 points wide in the median",
         "8 of them, by the two fitted numbers": f"median error {statistics.median(errors):.1%}, "
@@ -194,7 +194,7 @@ def test_rates_are_tuned_by_the_worst_end():
         return {"a": lambda lr: (list(zip((0, 30, 30.5, 40), ends[lr])), None)}
 
     module.GRID, module.learners = list(ends), learners
-    assert module.tuned(7) == {"a": 2.0}
+    assert module.tune_rates(7) == {"a": 2.0}
     assert calls == [(7, 0)]
 
 
@@ -208,7 +208,7 @@ def test_a_case_of_ones_own(tmp_path, monkeypatch):
 
     def case(*words):
         monkeypatch.setattr(sys, "argv", ["a script", *words])
-        return module.parsed().case
+        return module.parse_flags().case
 
     assert case() is None and case("--tune") is None
     usual = (64, 0.26, 4 * 25.6e6, 1.25e9, 5e-5, 1, 1e10, math.inf, 0.1, ())
@@ -229,20 +229,21 @@ def test_a_case_of_ones_own(tmp_path, monkeypatch):
     simulated, drawn = [], []
     module.simulate = lambda one: simulated.append(one.n) or {"of": [one.n, np.float64(0.5)]}
     module.table_of, module.draw = (lambda results: "a table"), lambda *given: drawn.append(given)
-    module.drivers.output_directory = lambda name: tmp_path
+    module.example_runs.output_directory = lambda name: tmp_path
     monkeypatch.setattr(sys, "argv", ["a script", "--workers", "8"])
     module.main()
     assert simulated == [8]
     text = (tmp_path / "results.json").read_text()
     # The numbers of a list share a line.
     assert text == '{\n "cases": {\n  "your case, 8 workers": {\n   "of": [ 8, 0.5 ]\n  }\n }\n}\n'
-    ((known, path, source),) = drawn
-    assert list(known["cases"]) == ["your case, 8 workers"]
+    ((results, path, source),) = drawn
+    assert list(results["cases"]) == ["your case, 8 workers"]
     assert (path, source) == (tmp_path / "scale-laboratory.png", tmp_path / "results.json")
     lines = (tmp_path / "table.txt").read_text().splitlines()
     assert lines == ["a table", "simulated, not measured; loss: median (range) of 5 seeds"]
-    module.RATES, module.tuned = tmp_path / "rates.json", lambda n: {"a": n}
-    module.learn_all, module.planned, module.trusted = (lambda rates: rates), dict, dict
+    module.RATES, module.tune_rates = tmp_path / "rates.json", lambda n: {"a": n}
+    module.learn_all = lambda rates: rates
+    module.plan_scaling, module.check_published = dict, dict
     monkeypatch.setattr(sys, "argv", ["a script", "--tune"])
     module.main()
     assert list(drawn[-1][0]["cases"]) == list(LABORATORY["cases"])
@@ -268,10 +269,10 @@ def test_the_strips_of_the_laboratory():
     assert list(line[1]) == list(top) and cross == [2, pytest.approx(3.4), "kx"]
     assert axes.of("text") == [[1.05, pytest.approx(3.4), "25-75%"]]
     ranges = (0.5, 0.5), (0.25, 0.5), (0.0052, 0.01), (0.0017, 0.0049)
-    words = [module.between_shares(*shares) for shares in ranges]
+    words = [module.shares_in_words(*shares) for shares in ranges]
     assert words == ["50%", "25-50%", "0.5-1%", "0.2-0.5%"]
     ranges = (0.5, 0.5), (9.994, 10), (2, 100), (1500, 1500.2)
-    words = [module.between(*rates) for rates in ranges]
+    words = [module.range_in_words(*rates) for rates in ranges]
     assert words == ["0.50", "10.0", "2-100", "1,500"]
 
 
@@ -282,7 +283,7 @@ def test_the_pictures_of_the_laboratory(tmp_path):
     """
     module, strips = load("Scale-Laboratory"), []
     saved = []
-    module.drivers.save = lambda figure, path, source: saved.append((figure, path, source))
+    module.charts.save = lambda figure, path, source: saved.append((figure, path, source))
     module.draw_strip = lambda axes, *more: strips.append((axes.get_title(), *more))
     one, two, three = [[2, 1, 2], [4, 2, 3]], [[2, 1, 1], [4, 1, 1]], [[4, 0, 1]]
     few = {"curves": {"ring": one}, "points": []}

@@ -23,7 +23,7 @@ def test_the_runs_of_scaling():
     and delays in an update's own time.
     """
     module, calls = load("Scaling"), []
-    module.forked, module.facts = trained(calls), lambda *words: {"words": words[:3]}
+    module.forked, module.summarize_run = trained(calls), lambda *words: {"words": words[:3]}
 
     def steps(name, n, delay, batches=1000):
         result = module.measure(("", name, n, delay, 0.1), 2, batches)
@@ -48,7 +48,7 @@ def test_the_runs_of_scaling():
     assert [own, module.own_seconds({})] == pytest.approx([1 / 12.25 - 0.07, 0])
     lost = [{"test_loss": loss} for loss in (0.5, None, 0.25, None, 0.3, 0.1)]
     assert module.losses(lost) == "0.275 (0.100-0.500) 2 diverged"
-    needed = [module.needed(name, 8) for name in due]
+    needed = [module.gradients_needed(name, 8) for name in due]
     assert needed == [1, 1, 8, 1, 7, 8, 8]
 
 
@@ -59,7 +59,7 @@ def test_each_run_of_scaling():
     and several updates in a call.
     """
     module, calls = load("Scaling"), Calls()
-    module.forked, module.facts = trained(calls), lambda *words: {}
+    module.forked, module.summarize_run = trained(calls), lambda *words: {}
     module.law = lambda *case: 50.0
     for case in module.all_cases():
         cluster, _, name = case[0].partition(": ")
@@ -80,12 +80,14 @@ def test_each_run_of_scaling():
         assert {flag: value for flag, value in row.items() if flag != "--steps"} == due, case[0]
         text = calls.texts[-1]
         assert f"delays.late(outputs, {words[1]!r}, 0.07, {n}, 5)" in text
-        whole = (n, words[1]) == (8, "exponential") or (n > 3 and module.needed(name, n) == 1)
+        whole = (n, words[1]) == (8, "exponential") or (
+            n > 3 and module.gradients_needed(name, n) == 1
+        )
         batches = 1000 if whole else 500
-        each = (10 if alone else 1) * module.needed(name, n)
+        each = (10 if alone else 1) * module.gradients_needed(name, n)
         assert row["--steps"] == max(8 if name == "SAGN" else 20, batches // each)
     module.law = lambda *case: 3.0 if "backup" not in case[0] else None
-    few = [module.batches_of(("", name, 4, "one slow", 0.1), 1000) for name in module.TOGETHER]
+    few = [module.batches_of(("", name, 4, "one slow", 0.1), 1000) for name in module.SYNCHRONOUS]
     assert few == [30, 30, 30]
     assert module.batches_of(("", module.OPTIMIZER_BACKUP, 4, "one slow", 0.1), 1000) == 428
     assert module.batches_of(("", "HogWild", 3, "one slow", 0.1), 1000) == 30
@@ -117,7 +119,7 @@ def test_scaling_counts_pushes(scaling, name, factor, trained, tmp_path, monkeyp
     summary = types.SimpleNamespace(summarize=lambda run: {"staleness_by_rates": 1.25})
     monkeypatch.setattr(scaling, "summary", summary)
     samples = [(9, 100.0), (11, 100.0), (17, 103.0)]  # seconds of processors so far
-    facts = scaling.facts(name, 3, trained, samples, tmp_path)
+    facts = scaling.summarize_run(name, 3, trained, samples, tmp_path)
     for times, lasts in (("pull_to_push", [0.1] * 3), ("computing", [0.099] * 3)):
         quantiles = facts.pop(times)
         assert [quantiles[i] for i in (0, 7, -1)] == pytest.approx(lasts)
@@ -163,6 +165,14 @@ def test_each_gradient_of_a_worker_draws_a_delay(scaling, monkeypatch):
     assert slept == list(itertools.islice(drawn, 4)) and len(set(slept)) == 4
 
 
+def test_a_changed_script_finds_its_delays(scaling):
+    """Catches an import in the changed text of a module that stands elsewhere."""
+    texts = dict(scaling.delays.changes("constant", 0.1, 2, 1))
+    statement, names = texts[scaling.delays.BEFORE].partition("\n")[0], {}
+    exec(statement, names)
+    assert names["delays"].late.__module__ == "lab.measure.delays"
+
+
 def test_a_worker_of_a_coordinator_waits_itself(scaling, monkeypatch):
     """Catches: Python in the graph, for which all workers would wait in the chief, two at a time;
     a wait that comes twice, or another law."""
@@ -185,7 +195,7 @@ def test_a_worker_of_a_coordinator_waits_itself(scaling, monkeypatch):
             seconds.append(time.monotonic() - began)
     assert 0.1 < min(seconds) < 0.2
     for variation in (0.25, 1.0, "exponential"):
-        draw = tf.function(functools.partial(scaling.delays.drawn_in_graph, variation, 0.03))
+        draw = tf.function(functools.partial(scaling.delays.draw_in_graph, variation, 0.03))
         drawn = np.array([draw(tf.constant(n, tf.int64)).numpy() for n in range(2000)])
         assert drawn.mean() == pytest.approx(0.03, rel=0.06)
         due = variation if variation == 0.25 else 1
@@ -302,7 +312,7 @@ def test_the_committed_rates_follow_the_laws(scaling):
     to_the_law = set(re.findall(r"\(\S+-\S+\) +(\d\.\d\d)  ", table))
     assert len(to_the_law) > 5 and all(0.88 <= float(share) <= 1.12 for share in to_the_law)
     late = [
-        (scaling.middle(runs, "staleness_mean"), scaling.middle(runs, "staleness_by_rates"))
+        (scaling.median_of(runs, "staleness_mean"), scaling.median_of(runs, "staleness_by_rates"))
         for case, runs in results.items()
         if case.endswith("exponential: HogWild") and not case.startswith("1 ")
     ]

@@ -18,7 +18,7 @@ def test_the_runs_of_a_slow_network(tmp_path):
     """
     module, calls = load("Slow-Network"), []
     module.forked, module.hosts = trained(calls), mock.MagicMock()
-    module.facts = lambda ended, samples, place, batches, rate: (batches, rate)
+    module.summarize_run = lambda ended, samples, place, batches, rate: (batches, rate)
     programs = {}
     for name in (
         "HogWild",
@@ -42,7 +42,11 @@ def test_the_runs_of_a_slow_network(tmp_path):
         {"links": [a, b, c]}
         for a, b, c in ((0.5, 0.25, 0.75), (0.75, 0.5, 0.25), (0.25, 0.125, 0.375), (0.5, 1, 0))
     ]
-    assert [module.full(runs, 1), module.full(runs, 0), module.full(runs, 2)] == [
+    assert [
+        module.link_shares(runs, 1),
+        module.link_shares(runs, 0),
+        module.link_shares(runs, 2),
+    ] == [
         ["50%", "62%"],
         ["", "75%"],
         ["62%", "31%"],
@@ -62,7 +66,7 @@ def test_the_runs_of_a_slow_network(tmp_path):
         "a\nb\n link1: 9 9 9 9 9 9 9 9 9 9\n link0: 10 1 2 3 4 5 6 7 80 1 2\n"
     )
     own.pathlib = types.SimpleNamespace(Path=lambda path: tmp_path / "dev")
-    assert own.moved(0) == (10, 80)
+    assert own.bytes_moved(0) == (10, 80)
 
 
 def test_each_run_of_a_slow_network():
@@ -73,8 +77,8 @@ def test_each_run_of_a_slow_network():
     """
     module, calls = load("Slow-Network"), Calls()
     module.forked, module.hosts = trained(calls), mock.MagicMock()
-    module.facts = lambda ended, samples, place, batches, rate: (batches, rate)
-    module.hosts.moved = lambda k: (10 * k, 10 * k + 1)
+    module.summarize_run = lambda ended, samples, place, batches, rate: (batches, rate)
+    module.hosts.bytes_moved = lambda k: (10 * k, 10 * k + 1)
     batches = {("69 KB", 100): 1000, ("8.7 MB", 100): 16, ("7.5 MB", 100): 40}
     batches |= {("69 KB", 1000): 3000, ("8.7 MB", 1000): 60}
     texts = {
@@ -144,12 +148,12 @@ def test_slow_network_says_how_full_a_link_is(tmp_path):
     write(tmp_path, {"worker-0": rows, "worker-1": [(12, 2, 0), (16, 4, 0)]})
     # What the ps and two workers have sent and received: 1 MB a second from 10 to 20.
     samples = [(0, [0] * 6), (10, [0] * 6), (20, [10e6, 4e6, 2e6, 5e6, 2e6, 5e6]), (30, [90e6] * 6)]
-    assert slow.facts(True, samples, tmp_path, 20, 10) == {
+    assert slow.summarize_run(True, samples, tmp_path, 20, 10) == {
         "batches_per_second": 7.5,
         "links": pytest.approx([0.8, 0.4, 0.4]),
         "test_loss": 0.5,
     }
-    assert slow.facts(False, samples, tmp_path, 20, 10)["test_loss"] is None
+    assert slow.summarize_run(False, samples, tmp_path, 20, 10)["test_loss"] is None
 
 
 def test_the_picture_of_a_slow_network():
@@ -193,7 +197,7 @@ def test_the_picture_of_a_slow_network():
     module.draw(dict(list(results.items())[:3]), None, None)
     assert len(drawn[1].axes) == 1
     given = []
-    module.drivers.bars = lambda *arguments: given.extend(arguments)
+    module.charts.bars = lambda *arguments: given.extend(arguments)
     name = "Ring-AllReduce, batches of 8192, 4 buckets"
     module.draw({f"7.5 MB, 100 Mbit/s: {name}": runs(1.25, 2)}, "a path", "a source")
     _, _, rates, colours, form, *paths = given

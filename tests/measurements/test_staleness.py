@@ -17,7 +17,7 @@ def test_the_runs_of_staleness():
     module, calls, warm = load("Staleness"), [], []
     module.forked = trained(calls)
     module.RunData = types.SimpleNamespace(read=lambda place: None)
-    module.facts = lambda ended, samples, run, quarter: warm.append(quarter)
+    module.summarize_run = lambda ended, samples, run, quarter: warm.append(quarter)
     flags = types.SimpleNamespace(updates=1000, pushes=400, rate=0.1, move=0.125, every=20)
     cases = {case.name.partition(":")[0]: case for case in module.all_cases()}
     for name in (
@@ -40,7 +40,7 @@ def test_the_runs_of_staleness():
     assert momentum == [(4, 0.5, 0.9), (8, 1, 1e-30), (8, 1, 0.9), (1, 0.125, 1e-30)]
     assert calls[0][0] == {"ps": 1, "worker": 8}
     runs = [{"x": x} for x in (3, None, 1, 2, 8)]
-    assert module.some(runs, "x", "{:.1f}") == "2.5 (1.0-8.0) 1 of 5 never"
+    assert module.spread_or_never(runs, "x", "{:.1f}") == "2.5 (1.0-8.0) 1 of 5 never"
     drawn = figures(module)
     results = {
         f"at most {n} ahead: x": [{"updates_to": n * x, "idle": 1 / n / x} for x in (1, 3, 8, 4)]
@@ -73,10 +73,10 @@ def test_each_run_of_staleness():
     module, calls = load("Staleness"), Calls()
     module.forked = trained(calls)
     module.RunData = types.SimpleNamespace(read=lambda place: None)
-    module.facts = lambda ended, samples, run, quarter: quarter
+    module.summarize_run = lambda ended, samples, run, quarter: quarter
     flags = types.SimpleNamespace(updates=1000, pushes=400, rate=0.3, move=0.125, every=7)
     for case in module.all_cases():
-        name, momentum = case.name.partition(":")[0], "Async-Local-SGD" in case.script
+        name, momentum = case.name.partition(":")[0], "Async-Local-SGD" in case.example
         del calls[:], calls.texts[:]
         assert module.measure(case, 2, flags) == (100 if "warm" in name else 0)
         for (jobs, row), text in zip(calls, calls.texts, strict=True):
@@ -112,7 +112,9 @@ def test_staleness_counts_clocks_and_gaps(trained, monkeypatch):
     rows = [(1, 3, 0.1, 0.99), (5, 16, 0.5, 0.8), (7, 18, 0.2, 0.9), (9, 23, 0.3, 0.7)]
     known = {"pushes": pushes, "tests": [dict(zip(columns, row)) for row in rows]}
     samples = [(14, 1.0), (22, 5.0)]  # seconds of processors so far
-    assert staleness.facts(trained, samples, types.SimpleNamespace(rows=known.get), warm=2) == {
+    assert staleness.summarize_run(
+        trained, samples, types.SimpleNamespace(rows=known.get), warm=2
+    ) == {
         "updates_per_second": 4 / 8,  # from update 5, when the last worker has begun, to 9
         "idle": 4 / 6,  # of worker 1: from 15 to 16 and from 17 to 20, of 15 to 21
         "apart": 3,

@@ -13,7 +13,7 @@ import numpy as np
 import run_files
 import support
 from lab import examples
-from lab.measure import drivers
+from lab.measure import charts, example_runs, sessions, text_tables
 
 MEASUREMENTS = support.ROOT / "Measurements"
 EXPERIMENTS = "Beyond-One-Machine/Parallel-Experiments/"
@@ -37,7 +37,7 @@ def load(name):
     module = examples.load(path)
     for beside in path.parent.glob("*.py"):  # two folders have a report.py of their own
         sys.modules.pop(beside.stem, None)
-    for shared in drivers, examples:
+    for shared in charts, example_runs, examples, sessions, text_tables:
         name = shared.__name__.rpartition(".")[2]
         if hasattr(module, name):
             setattr(module, name, types.SimpleNamespace(**vars(shared)))
@@ -61,43 +61,42 @@ def committed(name):
 
 
 def asked(module, *words):
-    """Runs main() of a script with these flags; returns what it gives to drivers.report."""
-    given = []
-    module.drivers.report = lambda *arguments: given.append(arguments)
-    with mock.patch.object(sys, "argv", ["a script", *words]):
+    """Runs main() of a script with these flags; returns its sessions.Report, and what it makes."""
+    with (
+        mock.patch.object(sys, "argv", ["a script", *words]),
+        mock.patch.object(sessions.Report, "make", autospec=True) as make,
+    ):
         module.main()
-    return given[0]
+    return make.call_args.args
 
 
 def turned(module, name, *words):
     """Returns what a script gives to measure_round_robin.
 
-    These are (flags, cases, repeats, what measures one, the rest). Its last line is compared with
-    the committed table.
+    These are (flags, cases, repeats, what measures one, the named ones). Its last line is compared
+    with the committed table.
     """
     given = []
 
-    def measure_round_robin(console, cases, repeats, measure, *rest):
+    def measure_round_robin(console, cases, repeats, measure, **named):
         assert console == "a console"
-        given.extend([list(cases), repeats, measure, rest])
+        given.extend([list(cases), repeats, measure, named])
         return {case[0]: [[case[0], repeat] for repeat in range(repeats)] for case in cases}
 
-    _, flags, _, measure_all, *last = asked(module, *words)
-    assert last == [module.table_of, module.draw]
-    module.drivers.measure_round_robin, module.drivers.setting = (
-        measure_round_robin,
-        lambda *versions: "2",
-    )
+    report, measure_all = asked(module, *words)
+    assert (report.table_of, report.draw) == (module.table_of, module.draw)
+    module.sessions.measure_round_robin = measure_round_robin
+    module.text_tables.setting = lambda *versions: "2"
     results, text = measure_all("a console", pathlib.Path("a folder"))
     if not words:
         assert in_table(name, text)
-    return [flags, *given, results]
+    return [report.flags, *given, results]
 
 
 def figures(module):
-    """Replaces drivers.save of a module; returns the list in which the figures will be."""
+    """Replaces charts.save of a module; returns the list in which the figures will be."""
     drawn = []
-    module.drivers.save = lambda figure, path, source: drawn.append(figure)
+    module.charts.save = lambda figure, path, source: drawn.append(figure)
     return drawn
 
 
@@ -200,4 +199,4 @@ def trained(calls):
             calls.more.append(more)
         return True, [(0, [0.0])]
 
-    return types.SimpleNamespace(train=train, window=None, started=None)
+    return types.SimpleNamespace(train=train, window=None, common_start=None)

@@ -1,4 +1,4 @@
-// The page "Bytes and links": the seconds of a step, by the formulas of lab/step_cost.py in simulate.js.
+// The page "Bytes and links": the seconds of a step, by the formulas of lab/measure/step_cost.py in simulate.js.
 "use strict";
 (function () {
   const { cost } = Simulate, { round, chart, escape } = Play, page = document.getElementById("bytes"),

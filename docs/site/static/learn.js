@@ -1,4 +1,4 @@
-// What the race's workers learn: a trace of simulate.js drives real updates, as in lab/learn.py.
+// What the race's workers learn: a trace of simulate.js drives real updates, as in lab/measure/learn.py.
 "use strict";
 (function (root) {
   const S = typeof require === "function" ? require("./simulate.js") : root.Simulate;

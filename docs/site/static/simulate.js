@@ -1,4 +1,4 @@
-// Who pushes when, how long a step takes, how fast the loss falls: tfrun/simulate and lab/step_cost.py
+// Who pushes when, how long a step takes, how fast the loss falls: tfrun/simulate and lab/measure/step_cost.py
 // in JavaScript, for the pages of docs/site/play. tests/site compares both.
 // node: require("./simulate.js").
 "use strict";
@@ -255,7 +255,7 @@
     return sum;
   }
 
-  // lab/step_cost.py: seconds of communication. n workers, S bytes, B bytes a second, a seconds a message.
+  // lab/measure/step_cost.py: seconds of communication. n workers, S bytes, B bytes a second, a seconds a message.
   const up2 = (n) => Math.ceil(Math.log2(n)), BACKWARD = 2 / 3;
   const cost = {
     between: (c, m) => [c + Math.max(0, m - BACKWARD * c), c + m],
