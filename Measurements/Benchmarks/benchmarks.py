@@ -46,7 +46,7 @@ TIMED = [
     (
         '        if metrics.is_chief:\n            wait_until(lambda: ps.report("done")',
         "        rate = flags.steps / (time.monotonic() - metrics.began)\n"
-        "        with open(f'{metrics.folder}/rate.json', 'w') as file:\n"
+        "        with open(f'{metrics.directory}/rate.json', 'w') as file:\n"
         "            json.dump(rate, file)\n"
         '        if metrics.is_chief:\n            wait_until(lambda: ps.report("done")',
     ),

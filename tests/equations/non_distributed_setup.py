@@ -50,7 +50,7 @@ MISTAKES = {
         "a name is that of the update before": [
             ("manager.save(number)", "manager.save(number - 1)")
         ],
-        "six are kept": [("metrics.folder, 5,", "metrics.folder, 6,")],
+        "six are kept": [("metrics.directory, 5,", "metrics.directory, 6,")],
     },
     "examples": {"one": [("{self.flags.batch_size}", "1")]},
     "times": {
