@@ -688,7 +688,7 @@ def unpack(model, w):
     """Returns the trainable variables of the model, in their shapes, from the vector w."""
     shapes = [v.shape for v in model.trainable_variables]
     parts = tf.split(w, [int(np.prod(shape)) for shape in shapes])
-    return list(map(tf.reshape, parts, shapes))
+    return [tf.reshape(part, shape) for part, shape in zip(parts, shapes)]
 
 
 def gradients(model, x, y, flags, rank):

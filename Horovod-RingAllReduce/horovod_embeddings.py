@@ -253,8 +253,8 @@ def look_up(table, words):
 def batches(pairs, flags, rank):
     """Returns batch_loss(w, number) -> the loss at w on mini-batch `number` of these pairs.
 
-    The pairs of a batch depend on (seed, rank, number) only. Its noise words are the neighbours in
-    other pairs: as frequent as neighbours are.
+    The pairs depend on (seed, rank, number) only. The noise words are neighbours in other pairs, so
+    that they are as frequent as neighbours are.
     """
     b, k = flags.batch_size, flags.noise_words
 

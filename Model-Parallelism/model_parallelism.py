@@ -275,7 +275,7 @@ class Cluster:
 
 # region: places
 def placed_variables(name, values, places):
-    """Makes for each place variables with these first values; returns a list for each place."""
+    """Makes variables with these first values, in each place; returns a list for each place."""
     made, number = [], 0
     for place, values_there in zip(places, values):
         variables_there = []
@@ -289,9 +289,9 @@ def placed_variables(name, values, places):
 
 
 def mini_batches(x, y, flags):
-    """Returns mini_batch(number) -> inputs, where x is, and labels, where y is, both in M parts.
+    """Returns mini_batch(number) -> (inputs, labels), two lists of M tensors, where x and y are.
 
-    The rows depend on (seed, number) and on nothing else: both places draw the same.
+    The rows depend on (seed, number) and on nothing else, so that both places draw the same.
     """
 
     def rows_of(array, number):
@@ -304,7 +304,7 @@ def mini_batches(x, y, flags):
 
 
 def evaluation(w, state, stages, places, x, y):
-    """Returns [loss, each of METRICS] at w, means over the rows (x, y)."""
+    """Returns [loss, each of METRICS] at w, means over the rows of x, y."""
     h = x.read_value()
     for place, stage, w_k, state_k in zip(places, stages, w, state):
         with tf.device(place):
@@ -527,7 +527,7 @@ def accept(cluster):
 
 
 def silent_workers(cluster, ranks=None):
-    """Returns in words which workers do not answer; of these ranks, or of all."""
+    """Returns a text that names the workers, of these ranks or of all, that do not answer."""
     return ", ".join(
         f"{job} {index} did not answer at {address}"
         for rank, ((job, index), address) in enumerate(zip(cluster.workers, cluster.addresses))
@@ -536,10 +536,10 @@ def silent_workers(cluster, ranks=None):
 
 
 def answers(address):
-    """Returns whether the server at host:port says something: if not stopped, it speaks first."""
+    """Returns whether the server at host:port sends a byte, as one does that is not stopped."""
     try:
-        with open_connection(address) as s:
-            return s.recv(1) != b""
+        with open_connection(address) as connection:
+            return connection.recv(1) != b""
     except OSError:
         return False
 
@@ -551,7 +551,7 @@ def open_connection(address):
 
 
 def wait_until(condition, seconds):
-    """Waits for condition() for so many seconds at most; returns whether it came true."""
+    """Waits for condition(), `seconds` at most; returns whether it came true."""
     deadline = time.monotonic() + seconds
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -655,7 +655,7 @@ def checkpoints(step, w, state, places, metrics):
 
 
 def calls(update, step, places, metrics, flags):
-    """Returns make_steps(count), which makes so many updates and returns their rows.
+    """Returns make_steps(count), which makes that many updates and returns their rows, [count, 9].
 
     Every --timeline-steps updates it writes a timeline.
     """
@@ -664,7 +664,7 @@ def calls(update, step, places, metrics, flags):
 
     @functools.cache
     def updates(count, is_timed):
-        """Returns a function of so many updates: their rows, and the times of the last one."""
+        """Returns function() -> (the rows of `count` updates, the times of the last one)."""
 
         def rows_and_times():
             # Not a loop of TensorFlow's, which would ask all places before each update.
@@ -712,7 +712,7 @@ def pass_times(passes, places):
 
 
 def time_of(tensors):
-    """Returns when all these tensors are at this place, and a number of each."""
+    """Returns the time when all these tensors are at this place, and a number of each."""
     # A number of each: for a mere control dependency TensorFlow would not send the tensor here.
     numbers = [tf.reshape(t, [-1])[0] for t in tensors if t is not None]
     with tf.control_dependencies(numbers):

@@ -215,7 +215,7 @@ OPTIONAL_WAIT_SECONDS = 30  # for a task without which it can
 
 
 class Cluster:
-    """The tasks of the cluster, and which of them this is, from TF_CONFIG."""
+    """Knows the tasks of the cluster, and which of them this process is, from TF_CONFIG."""
 
     def __init__(self):
         self.resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
@@ -252,7 +252,7 @@ class Cluster:
                 )
 
     def silent_servers(self):
-        """Returns in words who does not answer; one that is stopped accepts, and no more."""
+        """Returns a text that names the servers that do not answer; a stopped one only accepts."""
         silent = [
             f"{job} {index} did not answer at {address}"
             for (job, index), address in self.servers.items()
@@ -270,7 +270,7 @@ class Cluster:
         os._exit(1)
 
     def session(self, target, job, index):
-        """Returns a session of TensorFlow 1, whether that task shall end, and what says so."""
+        """Returns a session of TensorFlow 1, an op that reads whether to end, and one that ends."""
         device = f"/job:{job}/task:{index}"
         with tf.Graph().as_default(), tf.device(device):
             table = tf.raw_ops.MutableHashTableV2(
@@ -317,7 +317,7 @@ class Cluster:
 
 
 def run(session, fetch):
-    """Returns what it fetches, or None if that is not to be had in time, or the task is gone."""
+    """Returns what a session fetches, or None if it takes too long or the task is gone."""
     try:
         return session.run(fetch)
     except (tf.errors.DeadlineExceededError, tf.errors.UnavailableError):
@@ -325,17 +325,17 @@ def run(session, fetch):
 
 
 def answers(address, first_bytes=0):
-    """Returns whether a server at host:port accepts, and sends so many bytes: gRPC speaks first."""
+    """Returns whether a server accepts, and sends a byte if first_bytes is 1: gRPC speaks first."""
     host, port = address.rsplit(":", 1)
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=2) as s:
-            return len(s.recv(first_bytes)) == first_bytes
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=2) as connection:
+            return len(connection.recv(first_bytes)) == first_bytes
     except OSError:
         return False
 
 
 def wait_until(condition, seconds):
-    """Waits for condition() for so many seconds at most; returns whether it came true."""
+    """Waits for condition(), `seconds` at most; returns whether it came true."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if condition():
@@ -346,7 +346,7 @@ def wait_until(condition, seconds):
 
 # region: per_worker
 def send(w, vectors):
-    """Returns the vectors on the ps of those of w: one message to each ps."""
+    """Returns the vectors as tensors beside the variables w: each ps gets one message."""
     arrived = []
     for v, vector in zip(w, vectors):
         with tf.device(v.device):
@@ -358,13 +358,14 @@ def unpack(model, w):
     """Returns the trainable variables of the model, in their shapes, from the vectors w."""
     shapes = [v.shape for v in model.trainable_variables]
     parts = tf.split(tf.concat(w, 0), [int(np.prod(shape)) for shape in shapes])
-    return list(map(tf.reshape, parts, shapes))
+    return [tf.reshape(part, shape) for part, shape in zip(parts, shapes)]
 
 
 def gradients(model, state, data, flags, rank, n):
-    """Returns gradient(w, number) -> (the loss on mini-batch `number` of a worker at w, g like w).
+    """Returns gradient(w, number) -> (loss, g), means over mini-batch `number` of a worker's rows.
 
-    state: what the model keeps beside w, on the ps. Worker `rank` of n has every n-th row.
+    w and g are lists of vectors, one for each ps. state: what the model keeps beside w, on the ps.
+    Worker `rank` of n has every n-th row.
     """
     # As constants they are where they are needed; all else would be sent with each closure.
     x, y = [tf.constant(np.asarray_chkfinite(part)) for part in data[:2]]
@@ -399,7 +400,7 @@ AHEAD = 2  # closures in flight for each worker, so that none waits for the chie
 def train(coordinator, built, metrics, cluster, flags):
     """Schedules closures until all updates are made; tests w meanwhile, and saves it.
 
-    metrics: one for each worker; the tests are in the first.
+    metrics: a list of a Metrics for each worker; the first also gets the tests.
     """
     step, w, state, schedule, test = built
     chief, pending = metrics[0], collections.deque()

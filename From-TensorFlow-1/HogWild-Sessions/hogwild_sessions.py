@@ -242,7 +242,7 @@ def serve(cluster, server):
 
 
 def send(w, vectors):
-    """Returns the vectors on the ps of those of w: one message to each ps."""
+    """Returns the vectors as tensors beside the variables w: each ps gets one message."""
     arrived = []
     for v, vector in zip(w, vectors):
         with tf.device(v.device):
@@ -251,7 +251,7 @@ def send(w, vectors):
 
 
 def make_saver(directory, ps):
-    """Returns a Saver that keeps five checkpoints, of which an earlier start may have made some."""
+    """Returns a Saver that keeps five checkpoints, including those of an earlier start."""
     saver = tf.train.Saver(sharded=ps > 1, save_relative_paths=True)
     if state := tf.train.get_checkpoint_state(directory):
         saver.recover_last_checkpoints(state.all_model_checkpoint_paths)
@@ -282,12 +282,12 @@ def unpack(model, w):
     """Returns the trainable variables of the model, in their shapes, from the vectors w."""
     shapes = [v.shape for v in model.trainable_variables]
     parts = tf.split(tf.concat(w, 0), [int(np.prod(shape)) for shape in shapes])
-    return list(map(tf.reshape, parts, shapes))
+    return [tf.reshape(part, shape) for part, shape in zip(parts, shapes)]
 
 
 # region: model
 def copy_of_state(model, state, rank):
-    """Makes this worker's variables for what the model keeps beside w. They begin as the ps's."""
+    """Makes this worker's variables for what the model keeps beside w, copies of those on a ps."""
     copies = []
     for v, original in zip(state, model.non_trainable_variables):
         # The seeds differ, so that no two workers drop the same units.
@@ -453,7 +453,7 @@ class Metrics:
 
 # region: prepare
 def prepare(session, saver, metrics):
-    """Returns when the model is on the ps: if it is not, the chief makes or restores it."""
+    """Returns once the model is on the ps. If it is not there, the chief makes or restores it."""
     missing = tf.size(tf.report_uninitialized_variables(tf.global_variables()))
     if metrics.is_chief and session.run(missing):
         if checkpoint := tf.train.latest_checkpoint(metrics.directory):

@@ -265,7 +265,7 @@ def serve(cluster, server):
 
 
 def send(w, vectors):
-    """Returns the vectors on the ps of those of w: one message to each ps."""
+    """Returns the vectors as tensors beside the variables w: each ps gets one message."""
     arrived = []
     for v, vector in zip(w, vectors):
         with tf.device(v.device):
@@ -274,7 +274,7 @@ def send(w, vectors):
 
 
 def make_saver(directory, ps):
-    """Returns a Saver that keeps five checkpoints, of which an earlier start may have made some."""
+    """Returns a Saver that keeps five checkpoints, including those of an earlier start."""
     saver = tf.train.Saver(sharded=ps > 1, save_relative_paths=True)
     if state := tf.train.get_checkpoint_state(directory):
         saver.recover_last_checkpoints(state.all_model_checkpoint_paths)
@@ -306,13 +306,13 @@ def shared_variables(model, ps):
 
 
 def unpack(model, w):
-    """Returns w as it is: a list of the trainable variables of the model, in their shapes."""
+    """Returns w unchanged: it is a list of the model's trainable variables, in their shapes."""
     return w
 
 
 # region: model
 def copy_of_state(model, state, rank):
-    """Makes this worker's variables for what the model keeps beside w. They begin as the ps's."""
+    """Makes this worker's variables for what the model keeps beside w, copies of those on a ps."""
     copies = []
     for v, original in zip(state, model.non_trainable_variables):
         # The seeds differ, so that no two workers drop the same units.
@@ -478,7 +478,7 @@ class Metrics:
 
 # region: monitored_session
 class SessionCreator(tf.train.SessionCreator):
-    """The chief makes or restores the model if it is not on the ps; the others wait for it."""
+    """Makes or restores the model, in the chief, if it is not on the ps; the others wait for it."""
 
     def __init__(self, cluster, server, directory):
         self.cluster, self.target, self.directory = cluster, server.target, directory

@@ -739,8 +739,8 @@ def loss_and_gradient(y, outputs):
 class Lanes:
     """Lets the ring work in a thread of its own, in the order in which it is asked.
 
-    The ring is not asked from anywhere else, so all workers have the same order. Notes what began
-    and ended when, and how many bytes this worker held then.
+    Nothing else asks the ring, so all workers have the same order. It notes when each call began
+    and ended, and how many bytes this worker held then.
     """
 
     def __init__(self, blocks, ring):
@@ -752,7 +752,7 @@ class Lanes:
         return self.ring.sent + self.ring.received
 
     def compute(self, what, block, function, *arguments):
-        """Returns function(*arguments)."""
+        """Calls function(*arguments), notes it in the lane "compute", and returns its result."""
         return self.note("compute", what, block, function, *arguments)
 
     def communicate(self, what, block, function):
@@ -760,7 +760,7 @@ class Lanes:
         return self.thread.submit(self.note, "ring", what, block, function)
 
     def note(self, lane, what, block, function, *arguments):
-        """Returns function(*arguments), and notes when it ran."""
+        """Calls function(*arguments), notes when it ran, and returns its result."""
         began, moved = time.time(), self.moved()
         result = function(*arguments)
         if lane == "compute" or self.moved() > moved:
@@ -784,8 +784,10 @@ class Lanes:
 
 
 def places(blocks, ring):
-    """Returns for each block where it stands in a vector of all blocks, and where this worker's
-    shard of it stands, in the form that checkpoints have for this."""
+    """Returns [(the slice of a block, the slice of this worker's shard of it)] for a checkpoint.
+
+    A slice is a text, "total begin,size", of a vector of all blocks.
+    """
     found, begin, total = [], 0, sum(block.size for block in blocks)
     for block in blocks:
         shard = block.shard(np.arange(begin, begin + block.size))
@@ -796,7 +798,7 @@ def places(blocks, ring):
 
 
 def save(blocks, state, metrics, ring):
-    """Writes a checkpoint: each worker its shards of w, m and v. All workers must call it."""
+    """Writes a checkpoint, each worker its shards of w, m and v. All workers must call it."""
     names, slices, values = [], [], []
     for block, (_, place) in zip(blocks, places(blocks, ring)):
         for name in "w", "m", "v":
@@ -820,7 +822,7 @@ def save(blocks, state, metrics, ring):
         parts = [f"{prefix}-{k}" for k in range(ring.n)]
         tf.raw_ops.MergeV2Checkpoints(checkpoint_prefixes=parts, destination_prefix=prefix)
         newest = os.path.join(metrics.directory, "checkpoint")
-        with open(f"{newest}.new", "w") as file:  # of which nobody reads a half
+        with open(f"{newest}.new", "w") as file:  # so that nobody reads half of it
             file.write(f'model_checkpoint_path: "{os.path.basename(prefix)}"\n')
         os.replace(f"{newest}.new", newest)
         written = glob.glob(os.path.join(metrics.directory, "model.ckpt-[0-9]*.index"))
