@@ -474,7 +474,7 @@ class Buckets:
     def begin(self):
         """Begins a new sum: no gradient has come yet."""
         self.missing, self.sums = collections.Counter(self.bucket_of), []
-        self.left = sorted(self.missing)  # the buckets that are not on their way
+        self.waiting = sorted(self.missing)  # the buckets that are not on their way
 
     def watch(self, i, v):
         """Returns v, variable i of the model; the backward pass then calls add(i, its gradient)."""
@@ -498,8 +498,8 @@ class Buckets:
         with self.lock:
             self.x[self.ends[i] : self.ends[i + 1]] = d.reshape(-1)
             self.missing[self.bucket_of[i]] -= 1
-            while self.left and not self.missing[self.left[-1]]:
-                bucket = self.left.pop()
+            while self.waiting and not self.missing[self.waiting[-1]]:
+                bucket = self.waiting.pop()
                 mine = [k for k, other in enumerate(self.bucket_of) if other == bucket]
                 part = self.x[self.ends[mine[0]] : self.ends[mine[-1] + 1]]
                 self.sums.append(self.pool.submit(self.all_reduce, part))
@@ -516,7 +516,7 @@ class Buckets:
         if not self.sums:  # no part came before the whole
             self.x[:] = vector
             moved = self.all_reduce(self.x)
-        elif self.left:
+        elif self.waiting:
             raise ValueError("a variable has no gradient: --buckets must be 1")
         else:
             moved = sum(done.result() for done in self.sums)

@@ -464,7 +464,7 @@ def serve_part(part, server, age, flags):
     """Makes a part's variable. Returns {name: function}, and [(name, slice, variable)] to save."""
     size = part.end - part.begin
     v = tf.Variable(tf.zeros([size], part.dtype))
-    functions, saved = {}, {part.vector: v}
+    functions, entries = {}, {part.vector: v}
 
     def set_values(values):
         return tf.size(v.assign(values))
@@ -480,11 +480,11 @@ def serve_part(part, server, age, flags):
             signature = function.__annotations__.values()
             function = checked_function(function, signature, age, size, clock)
             functions[f"{name}_{part.index}"] = function
-        saved |= beside
+        entries |= beside
         if clock.is_first:
-            saved["global_step"] = clock.variable
+            entries["global_step"] = clock.variable
     return functions, [
-        (name, part.slice if v.shape.rank == 1 else "", v) for name, v in saved.items()
+        (name, part.slice if v.shape.rank == 1 else "", v) for name, v in entries.items()
     ]
 
 
@@ -520,18 +520,18 @@ def control_functions(age, next_age, sizes, ranks):
 
 def functions_of_parts(cluster, server, age, sizes, flags):
     """Restores this ps's parts from the last checkpoint, and returns their {name: function}."""
-    functions, saved = {}, []
+    functions, entries = {}, []
     for part in layout(sizes, len(cluster.ps)):
         if part.ps == cluster.index:
-            more, variables = serve_part(part, server, age, flags)
-            functions |= more
-            saved += variables
-    restore(cluster.directory, saved)
+            functions_of_part, entries_of_part = serve_part(part, server, age, flags)
+            functions |= functions_of_part
+            entries += entries_of_part
+    restore(cluster.directory, entries)
 
     def save(step):
         number, file = tf.strings.as_string(step), f"_temp/{cluster.index}"
         path = tf.strings.join([f"{cluster.directory}/model.ckpt-", number, file])
-        values = [(name, cut, v.read_value()) for name, cut, v in saved]
+        values = [(name, slice_spec, v.read_value()) for name, slice_spec, v in entries]
         with tf.control_dependencies([write(path, values)]):
             return tf.identity(path)
 
@@ -582,21 +582,21 @@ def serve(cluster, server, flags):
 # region: checkpoint
 # Files have the format of tf.train.Checkpoint. Vectors stand in slices, which any number of ps can
 # read. Each ps writes the slices of its own parts, and the chief merges all files.
-def write(path, saved):
+def write(path, entries):
     """Writes [(name, slice, values)] to a file. Inside of a tf.function it returns an op for it."""
-    names, slices, values = zip(*saved)
+    names, slices, values = zip(*entries)
     return tf.raw_ops.SaveV2(
         prefix=path, tensor_names=names, shape_and_slices=slices, tensors=values
     )
 
 
-def restore(directory, saved):
+def restore(directory, entries):
     """Assigns [(name, slice, variable)] from the last checkpoint; the first has only some names."""
     saved_names = {name for name, _ in tf.train.list_variables(directory)}
     checkpoint = tf.train.latest_checkpoint(directory)
     if checkpoint.endswith("model.ckpt-0"):
-        saved = [variable for variable in saved if variable[0] in saved_names]
-    names, slices, variables = zip(*saved)
+        entries = [entry for entry in entries if entry[0] in saved_names]
+    names, slices, variables = zip(*entries)
     dtypes = [v.dtype for v in variables]
     values = tf.raw_ops.RestoreV2(
         prefix=checkpoint, tensor_names=names, shape_and_slices=slices, dtypes=dtypes
@@ -783,8 +783,8 @@ class Ps:
         """Writes the first checkpoint, without any ps. values: {name: values [size]}."""
         path = f"{self.cluster.directory}/model.ckpt-0_temp/all"
         parts = layout(self.sizes, len(self.cluster.ps))
-        saved = [(p.vector, p.slice, values[p.vector][p.begin : p.end]) for p in parts]
-        write(path, [*saved, ("global_step", "", np.int64(0))])
+        entries = [(p.vector, p.slice, values[p.vector][p.begin : p.end]) for p in parts]
+        write(path, [*entries, ("global_step", "", np.int64(0))])
         merge(self.cluster.directory, 0, [path])
 
     def save(self, step):
@@ -1019,12 +1019,12 @@ def train(cluster, model, data, update, flags, seconds=REQUIRED_WAIT_SECONDS, ba
             if is_first:  # those that a step does not wait for may come later
                 wait_until(lambda: ps.report("start") <= backups, OPTIONAL_WAIT_SECONDS)
             pulled = pull_anew(pulled)
-            saved = int(pulled[1])  # after a loss it is less than this worker's last update
+            saved_step = int(pulled[1])  # after a loss it is less than this worker's last update
             while pulled[1] < flags.steps:
                 pulled = updates(np.int32(0), *pulled)
-                if metrics.is_chief and metrics.step >= saved + flags.checkpoint_steps:
+                if metrics.is_chief and metrics.step >= saved_step + flags.checkpoint_steps:
                     test_and_save()
-                    saved, pulled = metrics.step, pull_anew(pulled)
+                    saved_step, pulled = metrics.step, pull_anew(pulled)
         ps.report("start", k)  # if every update was taken before its first call
         if metrics.is_chief:
             wait_until(lambda: ps.report("done") <= 1, OPTIONAL_WAIT_SECONDS)

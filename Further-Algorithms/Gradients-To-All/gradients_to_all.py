@@ -351,7 +351,7 @@ class Group:
         self.flags, self.sizes = flags, None  # sizes: sizes_of() the model
         self.run = tf.Variable(0, dtype=tf.int64)  # worker 0 takes a new number at each start
         self.applied = tf.Variable(0, dtype=tf.int64)  # gradients; on a ps, those forwarded
-        self.reported = collections.defaultdict(set)  # {what: ranks}, on worker 0
+        self.reported = collections.defaultdict(set)  # {event: ranks}, on worker 0
         self.clients = {}  # all are kept: to delete one would close others of the same address
         self.receivers = {}  # {name: client} of those to which this task sends gradients
         check_address(self.addresses[self.rank])
@@ -467,12 +467,12 @@ class Group:
     def functions_of_chief(self, shared):
         """Returns {name: function} that worker 0 serves for all others. shared: what they read."""
 
-        def note(what, rank):
-            return np.array(self.note(what.decode(), rank), np.int64)
+        def note(event, rank):
+            return np.array(self.note(event.decode(), rank), np.int64)
 
-        def report(run, what, rank):
+        def report(run, event, rank):
             with tf.control_dependencies([self.same(run)]):
-                return tf.numpy_function(note, [what, rank], tf.int64)
+                return tf.numpy_function(note, [event, rank], tf.int64)
 
         def status():
             return tf.numpy_function(lambda: json.dumps(self.status()).encode(), [], tf.string)
@@ -480,7 +480,7 @@ class Group:
         functions = {f"get_{i}": (v.read_value, []) for i, v in enumerate(shared)}
         functions["report"] = report, [COUNT, tf.TensorSpec([], tf.string), COUNT]
         functions["status"] = status, []
-        return {name: tf.function(*made, autograph=False) for name, made in functions.items()}
+        return {name: tf.function(*each, autograph=False) for name, each in functions.items()}
 
     def status(self):
         """Returns {"alike": what all tasks must have alike, and what worker 0 alone knows}."""
@@ -511,20 +511,20 @@ class Group:
             f"{self.names[0]} did not answer at {self.addresses[0]} in {REQUIRED_WAIT_SECONDS} s"
         )
 
-    def note(self, what, rank):
+    def note(self, event, rank):
         """Stores, on worker 0, that a task has come so far; returns the ranks that have not."""
         if rank >= 0:
-            self.reported[what].add(int(rank))
-        return sorted(set(range(len(self.names))) - self.reported[what])
+            self.reported[event].add(int(rank))
+        return sorted(set(range(len(self.names))) - self.reported[event])
 
-    def report(self, what, rank):
+    def report(self, event, rank):
         """Tells worker 0 that the task `rank` has come so far; returns the ranks that have not."""
         if self.rank == 0:
-            return self.note(what, rank)
-        missing = self.chief().report(self.run.read_value(), tf.constant(what), np.int64(rank))
+            return self.note(event, rank)
+        missing = self.chief().report(self.run.read_value(), tf.constant(event), np.int64(rank))
         return missing.get_value().numpy().tolist()
 
-    def meet(self, what):
+    def meet(self, event):
         """Returns when all tasks have come so far: it is a barrier.
 
         Raises TimeoutError, with the names of the missing ones, if none of them comes, and no
@@ -532,7 +532,7 @@ class Group:
         """
         seen, deadline = None, np.inf
         with self.naming_the_lost(self.names[0]):
-            while missing := self.report(what, self.rank):
+            while missing := self.report(event, self.rank):
                 if seen != (int(self.applied), missing):
                     seen = int(self.applied), missing
                     deadline = time.monotonic() + REQUIRED_WAIT_SECONDS

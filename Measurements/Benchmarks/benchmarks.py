@@ -40,8 +40,8 @@ START_UP, IMPORT = "start of HogWild, seconds", "import of TensorFlow, seconds"
 # What leaves rate.json: the updates per second from the barrier "start" to the last update.
 TIMED = [
     (
-        "            saved = int(pulled[1])",
-        "            metrics.began = time.monotonic()\n            saved = int(pulled[1])",
+        "            saved_step = int(pulled[1])",
+        "            metrics.began = time.monotonic()\n            saved_step = int(pulled[1])",
     ),
     (
         '        if metrics.is_chief:\n            wait_until(lambda: ps.report("done")',
