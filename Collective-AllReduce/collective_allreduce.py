@@ -307,7 +307,7 @@ def answers(address, first_bytes=0):
 
 
 # region: layers
-def gradients(model, state, x, y, flags, rank=0):
+def gradients(model, state, x, y, flags, rank):
     """Returns gradient(w, number) -> (loss, g), means over mini-batch `number` of the rows x, y.
 
     w and g are lists, as the model's variables are; state: variables for what it keeps beside w.

@@ -215,7 +215,7 @@ def find_devices(flags):
 
 
 # region: layers
-def gradients(model, state, x, y, flags, rank=0):
+def gradients(model, state, x, y, flags, rank):
     """Returns gradient(w, number) -> (loss, g), means over mini-batch `number` of the rows x, y.
 
     w and g are lists, as the model's variables are; state: variables for what it keeps beside w.

@@ -128,9 +128,8 @@ def unpack(model, w):
     return [tf.reshape(part, shape) for part, shape in zip(parts, shapes)]
 
 
-def gradients(model, x, y, flags, rank):
+def gradients(model, state, x, y, flags, rank):
     """Returns gradient(w, number) -> (loss, g), means over mini-batch `number` of the rows x, y."""
-    state = model.non_trainable_variables
 
     def gradient(w, number):
         # Its rows depend on nothing but (seed, rank, number), and can be drawn again elsewhere.
@@ -246,7 +245,8 @@ def train(model, data, update, flags):
     """Updates w until all updates are made. At each checkpoint and at the end it tests w."""
     metrics = Metrics(model, flags)
     x, y, x_test, y_test = [tf.constant(np.asarray_chkfinite(part)) for part in data]
-    gradient, evaluate = gradients(model, x, y, flags, 0), evaluation(model, x_test, y_test)
+    gradient = gradients(model, model.non_trainable_variables, x, y, flags, 0)
+    evaluate = evaluation(model, x_test, y_test)
     first = np.concatenate([np.ravel(v) for v in model.trainable_variables])
     w, step = tf.Variable(np.asarray_chkfinite(first)), tf.Variable(0, dtype=tf.int64)
     state = [v.value for v in model.non_trainable_variables]  # what Keras keeps beside w

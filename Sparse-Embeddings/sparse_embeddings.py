@@ -770,8 +770,8 @@ def scores(model, w, word, others):
     return [tf.einsum(how, changed, other) for how, other in others]
 
 
-def gradients(model, words, neighbours, flags, rank):
-    """Returns (draw, gradient).
+def gradients(model, state, words, neighbours, flags, rank):
+    """Returns (draw, gradient). state is empty: this model keeps nothing beside w.
 
     draw(number): the ids of the rows that a mini-batch needs, each once, and the place of each of
     its words among them. Its noise words are the neighbours in other pairs: as frequent as those.
@@ -973,7 +973,7 @@ def train(cluster, model, data, update, flags, seconds=REQUIRED_WAIT_SECONDS, ba
     metrics.begin(*task, data)
     parts = data.x_train[rows], data.y_train[rows], data.x_test, data.y_test
     x, y, x_test, y_test = [tf.constant(np.asarray_chkfinite(part)) for part in parts]
-    gradient = gradients(model, x, y, flags, k)
+    gradient = gradients(model, model.non_trainable_variables, x, y, flags, k)
     evaluate = evaluation(model, x_test, y_test, ps)
 
     @tf.function(autograph=False)

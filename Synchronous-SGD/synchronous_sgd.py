@@ -801,9 +801,8 @@ def unpack(model, w):
     return [tf.reshape(part, shape) for part, shape in zip(parts, shapes)]
 
 
-def gradients(model, x, y, flags, rank):
+def gradients(model, state, x, y, flags, rank):
     """Returns gradient(w, number) -> (loss, g), means over mini-batch `number` of the rows x, y."""
-    state = model.non_trainable_variables
 
     def gradient(w, number):
         # Its rows depend on nothing but (seed, rank, number), and can be drawn again elsewhere.
@@ -969,7 +968,7 @@ def train(cluster, model, data, update, flags, seconds=REQUIRED_WAIT_SECONDS, ba
     metrics.begin(*task, data)
     parts = data.x_train[rows], data.y_train[rows], data.x_test, data.y_test
     x, y, x_test, y_test = [tf.constant(np.asarray_chkfinite(part)) for part in parts]
-    gradient = gradients(model, x, y, flags, k)
+    gradient = gradients(model, model.non_trainable_variables, x, y, flags, k)
     evaluate = evaluation(model, x_test, y_test, ps)
 
     @tf.function(autograph=False)

@@ -807,9 +807,8 @@ def unpack(model, w):
     return [tf.reshape(part, shape) for part, shape in zip(parts, shapes)]
 
 
-def gradients(model, x, y, flags, rank):
+def gradients(model, state, x, y, flags, rank):
     """Returns gradient(w, number) -> (loss, g), means over mini-batch `number` of the rows x, y."""
-    state = model.non_trainable_variables
 
     def gradient(w, number):
         # Its rows depend on nothing but (seed, rank, number), and can be drawn again elsewhere.

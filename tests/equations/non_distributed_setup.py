@@ -27,8 +27,8 @@ MISTAKES = {
         ],
         "the batches of another worker": [
             (
-                "evaluate = gradients(model, x, y, flags, 0)",
-                "evaluate = gradients(model, x, y, flags, 1)",
+                "model.non_trainable_variables, x, y, flags, 0)",
+                "model.non_trainable_variables, x, y, flags, 1)",
             )
         ],
     },
