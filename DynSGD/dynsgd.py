@@ -151,8 +151,8 @@ def main():
 # HEADER: [age, rank of the worker, ticket, version, ranks whose gradients make a step]. All ps take
 # a new age after the loss of one, and refuse messages of another age. The first part of w counts:
 # its reply has the ticket (updates before this one; a pull has none) and the version (updates in
-# the w that follows), and the headers to the other parts repeat both. After report("start") all
-# workers begin together; a ps ends when each worker has sent it report("done").
+# the w that follows), and the headers to the other parts repeat both. Workers begin together when
+# each has sent report("start"), and a ps ends when each has sent it report("done").
 OTHER_AGE, HEADER = "the ps has another age", tf.TensorSpec([None], tf.int64)
 END_OF_WAIT = 2**62  # in a queue, it ends the wait of a call with an error
 
@@ -208,7 +208,7 @@ class Cluster:
 
 
 def wait_until(condition, seconds, fault=None):
-    """Returns once condition() is true, or after `seconds`; then it raises `fault`, if given."""
+    """Returns once condition() is true or `seconds` are over; with a fault raises TimeoutError."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -849,8 +849,8 @@ def train(cluster, model, data, update, flags, seconds=REQUIRED_WAIT_SECONDS, ba
     """Updates w until all updates are made; the chief also tests and saves it.
 
     seconds: within which a ps must answer, as after a step of all workers. backups: how many
-    workers no step waits for. If there is a function update.begin(w), it returns what a worker has
-    as w_k at first, and the worker then keeps what update() returns. Without it, it takes w.
+    workers no step waits for. If there is a function update.begin(w), a worker begins with what it
+    returns as w_k, and keeps what update() returns; otherwise it takes w as it is on the ps.
     """
     begin = getattr(update, "begin", None)
     metrics, k, n = Metrics(cluster, model, flags), cluster.rank, len(cluster.workers)

@@ -249,7 +249,7 @@ def barrier(name, rank, ps=0):
 
 
 def wait_until(condition, seconds, fault=None):
-    """Returns once condition() is true, or after `seconds`; then it raises `fault`, if given."""
+    """Returns once condition() is true or `seconds` are over; with a fault raises TimeoutError."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
