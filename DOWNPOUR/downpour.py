@@ -144,6 +144,17 @@ def main():
 # From here to the end: the same text in every example with a parameter server. --------------------
 
 
+# region: protocol
+# A worker calls the functions that server() returns for each part of w. Each message begins with a
+# HEADER: [age, rank of the worker, ticket, version, ranks whose gradients make a step]. All ps take
+# a new age after the loss of one, and refuse messages of another age. The first part of w counts:
+# its reply has the ticket (updates before this one; a pull has none) and the version (updates in
+# the w that follows), and the headers to the other parts repeat both. Workers begin together when
+# each has sent report("start"), and a ps ends when each has sent it report("done").
+OTHER_AGE, HEADER = "the ps has another age", tf.TensorSpec([None], tf.int64)
+END_OF_WAIT = 2**62  # in a queue, it ends the wait of a call with an error
+
+
 # region: flags
 def parse_flags():
     """Returns the flags, each of the type of its default. Exits with 2 and a line if one is bad."""
@@ -173,11 +184,11 @@ def parse_flags():
 
 # region: tasks
 OPTIONAL_WAIT_SECONDS = 30  # for a task without which this one can go on
-REQUIRED_WAIT_SECONDS = int(os.getenv("REQUIRED_WAIT_SECONDS", 120))  # for any other
+REQUIRED_WAIT_SECONDS = int(os.getenv("REQUIRED_WAIT_SECONDS", 120))  # for any other task
 
 
 class Cluster:
-    """The tasks of the cluster, and which of them this is, from TF_CONFIG."""
+    """Knows the tasks of the cluster, and which of them this process is, from TF_CONFIG."""
 
     UNRANKED = ("ps", "worker")  # they need not be among the workers of TF_CONFIG
 
@@ -191,35 +202,35 @@ class Cluster:
         # None for a ps, and for a worker beyond those of TF_CONFIG: it joins a live run.
         is_ranked = self.job not in self.UNRANKED or self.task in self.workers
         self.rank = self.workers.index(self.task) if is_ranked else None
-        self.folder = os.path.abspath(os.getenv("OUTPUT_DIR") or "output")
+        self.directory = os.path.abspath(os.getenv("OUTPUT_DIR") or "output")
 
 
-def wait_until(condition, seconds, what=None):
-    """Returns when condition() is true, or after so many seconds; then raises `what`, if given."""
+def wait_until(condition, seconds, fault=None):
+    """Returns once condition() is true or `seconds` are over; with a fault raises TimeoutError."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
-            if what:
-                raise TimeoutError(f"{what} in {seconds} s")
+            if fault:
+                raise TimeoutError(f"{fault} in {seconds} s")
             return
         time.sleep(0.02)
 
 
 # region: transport
-# All that knows of tf.distribute.experimental.rpc: another transport can take its place here.
+# Only this region uses tf.distribute.experimental.rpc: another transport can take its place.
 rpc = tf.distribute.experimental.rpc
 MAX_PART_SIZE = 900_000  # numbers in a message: gRPC refuses one of more than 4 MB
-PS_LOST = (  # the errors of a call to a ps that has ended, or begins anew
+PS_LOST = (  # the errors of a call to a ps that has ended, or listens anew
     tf.errors.UnavailableError,
     tf.errors.InternalError,
     tf.errors.AbortedError,
     tf.errors.CancelledError,
 )
-NOT_SERVED = "is not registered"  # the error of a call before the ps listens anew has this
+NOT_SERVED = "is not registered"  # stands in the error of a call before the ps listens anew
 
 
 def check_address(address):
-    """Raises OSError where a ps cannot listen at host:port: gRPC would not say so."""
+    """Raises OSError if a ps cannot listen at host:port, because gRPC would not say so."""
     host, port = address.rsplit(":", 1)
     host_and_port = host.strip("[]"), int(port)
     try:
@@ -235,7 +246,7 @@ def check_address(address):
 
 
 def listen(address, functions):
-    """Serves tf.functions by their names. The port is closed when what is returned is deleted."""
+    """Serves {name: tf.function}. Returns a listener, which closes the port when it is deleted."""
     listener = rpc.Server.create("grpc", address)
     for name, function in functions.items():
         listener.register(name, function)
@@ -244,9 +255,9 @@ def listen(address, functions):
 
 
 def connect(address, seconds):
-    """Waits for a server, and returns a client: client.name(...).get_value() calls a function.
+    """Returns a client of the server at host:port: client.name(...).get_value() calls a function.
 
-    Raises TimeoutError if no server answers in so many seconds; no call takes longer either.
+    Raises TimeoutError if no server answers within `seconds`. A call that takes longer fails, too.
     """
     try:
         return rpc.Client.create("grpc", address, timeout_in_ms=1000 * seconds)
@@ -259,12 +270,12 @@ Part = collections.namedtuple("Part", "vector index dtype begin end slice ps")
 
 
 def state_of(model):
-    """Returns {"state_0": values, ...}: vectors of what Keras keeps beside w, such as means."""
+    """Returns {"state_0": vector, ...}: what Keras keeps beside w, such as moving means."""
     return {f"state_{i}": np.ravel(v) for i, v in enumerate(model.non_trainable_variables)}
 
 
 def vectors_of(model):
-    """Returns {"w": all parameters, and the state}. Raises ValueError if w is not finite."""
+    """Returns {"w": all parameters, "state_0": ...}. Raises ValueError for NaN or several types."""
     dtypes = sorted({v.dtype for v in model.trainable_variables})
     if len(dtypes) > 1:
         raise ValueError(f"w is one vector, of types that don't all match: {', '.join(dtypes)}")
@@ -273,12 +284,12 @@ def vectors_of(model):
 
 
 def sizes_of(model):
-    """Returns [[name, dtype, size]] of these vectors: all that a ps needs to know of a model."""
+    """Returns [[name, dtype, size]] of vectors_of(): all that a ps needs to know of a model."""
     return [[name, str(v.dtype), v.size] for name, v in vectors_of(model).items()]
 
 
 def layout(sizes, ps):
-    """Returns the parts of all vectors, of which each is on one of so many ps."""
+    """Returns [Part]: vectors of these sizes, cut to fit into messages, and dealt to so many ps."""
     parts = []
     for vector, dtype, size in sizes:
         count = min(size, ps * -(-size // (ps * MAX_PART_SIZE))) or 1
@@ -290,14 +301,10 @@ def layout(sizes, ps):
 
 
 # region: serve
-OTHER_AGE, HEADER = "the ps has another age", tf.TensorSpec([None], tf.int64)
-END_OF_WAIT = 2**62  # in a queue, it ends the wait of a call with an error
-
-
 class Clock:
-    """The count of updates. The first part of w counts; workers tell its counts to the others."""
+    """Counts the updates on the first part of w; on the others it has what a worker tells them."""
 
-    queues = []  # in which calls wait: those of this process
+    queues = []  # all those of this process in which calls wait
 
     def __init__(self, part, steps):
         self.part, self.steps = part, steps
@@ -307,31 +314,27 @@ class Clock:
         self.worker = self.ticket = self.version = self.ranks = None
 
     def read(self):
-        """Returns how many updates there were."""
+        """Returns the number of updates so far, a scalar of int64."""
         return self.variable.read_value() if self.is_first else self.version
 
     def new_queue(self):
-        """Returns a new queue of counts, for calls that wait; a ps ends a wait by END_OF_WAIT."""
+        """Returns a queue of counts, in which calls wait; END_OF_WAIT in it ends such a wait."""
         self.queues.append(tf.queue.FIFOQueue(-1, tf.int64, [[]]))
         return self.queues[-1]
 
     def take(self):
-        """Counts an update and returns how many were before. Raises OutOfRangeError after the last.
-
-        assign_add and a read after it would not be one: two workers could have the same number.
-        """
+        """Counts an update; returns how many were before. Raises OutOfRangeError after the last."""
         if not self.is_first:
             return self.ticket
+        # By assign_add() and a read after it, two workers could get the same number.
         handle = self.variable.handle
         return tf.raw_ops.ResourceCountUpTo(resource=handle, limit=self.steps, T=tf.int64)
 
 
 def checked_function(function, signature, age, size=None, clock=None):
-    """Returns a tf.function that takes a header, and then what function() takes.
+    """Returns a tf.function that takes a HEADER, and then the arguments of function().
 
-    A header is [age, rank of the worker, ticket, version, ...]: what follows the rank is what the
-    first part answered. TensorFlow checks the types. Age and shapes are checked here, before
-    anything moves.
+    TensorFlow checks their types; this checks the age and shapes before anything moves.
     """
 
     def checked(argument):
@@ -352,10 +355,10 @@ def checked_function(function, signature, age, size=None, clock=None):
 
 
 def serve_part(part, server, age, flags):
-    """Makes a part. Returns {name: function}, and what to save: [(name, slice, variable)]."""
+    """Makes a part's variable. Returns {name: function}, and [(name, slice, variable)] to save."""
     size = part.end - part.begin
     v = tf.Variable(tf.zeros([size], part.dtype))
-    functions, saved = {}, {part.vector: v}
+    functions, entries = {}, {part.vector: v}
 
     def set_values(values):
         return tf.size(v.assign(values))
@@ -371,27 +374,27 @@ def serve_part(part, server, age, flags):
             signature = function.__annotations__.values()
             function = checked_function(function, signature, age, size, clock)
             functions[f"{name}_{part.index}"] = function
-        saved |= beside
+        entries |= beside
         if clock.is_first:
-            saved["global_step"] = clock.variable
+            entries["global_step"] = clock.variable
     return functions, [
-        (name, part.slice if v.shape.rank == 1 else "", v) for name, v in saved.items()
+        (name, part.slice if v.shape.rank == 1 else "", v) for name, v in entries.items()
     ]
 
 
 def control_functions(age, next_age, sizes, ranks):
-    """Returns {name: function} of what no part has for itself. ranks: {what: those who report}."""
+    """Returns {name: function} for all parts together. ranks: {event: those that reported it}."""
 
-    def on_ps_lost(of_age):
-        if age == of_age:  # the chief may wait for a worker that waits for the chief
+    def on_ps_lost(lost_age):
+        if age == lost_age:  # the chief may wait for a worker that waits for the chief
             end_waits(1)
         return np.int64(0)
 
-    def missing(what, rank):
+    def missing(event, rank):
         if rank >= 0:
-            ranks[what.decode()].add(int(rank))
+            ranks[event.decode()].add(int(rank))
             ranks["joined"].add(int(rank))
-        return np.int64(len(ranks["joined"] - ranks[what.decode()]))
+        return np.int64(len(ranks["joined"] - ranks[event.decode()]))
 
     def free_rank():
         ranks["joined"].add(rank := max(ranks["joined"], default=-1) + 1)
@@ -404,25 +407,25 @@ def control_functions(age, next_age, sizes, ranks):
         "begin": (lambda new: next_age.assign(new).read_value(), [COUNT]),
         "report": (lambda *report: tf.numpy_function(missing, report, tf.int64), [word, COUNT]),
         "join": (lambda: joining.execute(lambda: tf.numpy_function(free_rank, [], tf.int64)), []),
-        "report_lost": (lambda *of_age: tf.numpy_function(on_ps_lost, of_age, tf.int64), [COUNT]),
+        "report_lost": (lambda *lost: tf.numpy_function(on_ps_lost, lost, tf.int64), [COUNT]),
     }
     return {name: tf.function(*function, autograph=False) for name, function in functions.items()}
 
 
 def functions_of_parts(cluster, server, age, sizes, flags):
-    """Returns {name: function} of this ps's parts, which have the values of the last checkpoint."""
-    functions, saved = {}, []
+    """Restores this ps's parts from the last checkpoint, and returns their {name: function}."""
+    functions, entries = {}, []
     for part in layout(sizes, len(cluster.ps)):
         if part.ps == cluster.index:
-            more, variables = serve_part(part, server, age, flags)
-            functions |= more
-            saved += variables
-    restore(cluster.folder, saved)
+            functions_of_part, entries_of_part = serve_part(part, server, age, flags)
+            functions |= functions_of_part
+            entries += entries_of_part
+    restore(cluster.directory, entries)
 
     def save(step):
         number, file = tf.strings.as_string(step), f"_temp/{cluster.index}"
-        path = tf.strings.join([f"{cluster.folder}/model.ckpt-", number, file])
-        values = [(name, place, v.read_value()) for name, place, v in saved]
+        path = tf.strings.join([f"{cluster.directory}/model.ckpt-", number, file])
+        values = [(name, slice_spec, v.read_value()) for name, slice_spec, v in entries]
         with tf.control_dependencies([write(path, values)]):
             return tf.identity(path)
 
@@ -430,7 +433,7 @@ def functions_of_parts(cluster, server, age, sizes, flags):
 
 
 def end_waits(calls):
-    """Ends the waits of so many calls at each queue of this process."""
+    """Ends the next waits, as many as `calls`, at each queue of this process."""
     for queue in Clock.queues:
         queue.enqueue_many([[END_OF_WAIT] * calls])
 
@@ -438,21 +441,20 @@ def end_waits(calls):
 def serve(cluster, server, flags):
     """Serves this ps's parts until all workers are done, or 5 minutes after the first is.
 
-    A ps has neither data nor model. It waits until the chief says `begin`, reads sizes and values
-    from the folder, and listens anew. After the loss of one ps, all of them do so once more. The
-    number that came with the last `begin` is the age; calls with an earlier one are refused.
+    A ps has neither data nor model. It waits until the chief calls begin(age), reads sizes and
+    values from the run directory, and listens anew. So do all ps after the loss of one of them.
     """
     address = os.getenv("PS_ADDRESS") or cluster.ps[cluster.index]
     check_address(address)
     age, next_age = (tf.Variable(0, dtype=tf.int64) for _ in range(2))
-    ranks = {what: set() for what in ("start", "done")}
+    ranks = {event: set() for event in ("start", "done")}
     ranks["joined"] = set(range(len(cluster.workers)))
     while True:
-        sizes = read_sizes(cluster.folder) if age != 0 else None
+        sizes = read_sizes(cluster.directory) if age != 0 else None
         functions = control_functions(age, next_age, sizes, ranks)
         if sizes:
             functions |= functions_of_parts(cluster, server, age, sizes, flags)
-        listening = listen(address, functions)
+        listener = listen(address, functions)
         if age == 0:
             print("listening at", address, flush=True)
         wait_until(lambda: ranks["done"] or next_age != age, np.inf)
@@ -461,7 +463,7 @@ def serve(cluster, server, flags):
         )
         end_waits(1000)  # also of calls that are on their way: the port stays open while one waits
         Clock.queues.clear()
-        del listening
+        del listener
         if next_age == age:
             break
         if age != 0:
@@ -472,23 +474,23 @@ def serve(cluster, server, flags):
 
 
 # region: checkpoint
-# Of the format of tf.train.Checkpoint. A vector is in slices, so that another number of ps can read
-# it. Each ps writes its own, and the chief makes of all files one checkpoint.
-def write(path, saved):
-    """Writes a file of [(name, slice, values)]."""
-    names, slices, values = zip(*saved)
+# Files have the format of tf.train.Checkpoint. Vectors stand in slices, which any number of ps can
+# read. Each ps writes the slices of its own parts, and the chief merges all files.
+def write(path, entries):
+    """Writes [(name, slice, values)] to a file. Inside of a tf.function it returns an op for it."""
+    names, slices, values = zip(*entries)
     return tf.raw_ops.SaveV2(
         prefix=path, tensor_names=names, shape_and_slices=slices, tensors=values
     )
 
 
-def restore(folder, saved):
-    """Gives variables their values in the last checkpoint; the chief's first has no others yet."""
-    saved_names = {name for name, _ in tf.train.list_variables(folder)}
-    checkpoint = tf.train.latest_checkpoint(folder)
+def restore(directory, entries):
+    """Assigns [(name, slice, variable)] from the last checkpoint; the first has only some names."""
+    saved_names = {name for name, _ in tf.train.list_variables(directory)}
+    checkpoint = tf.train.latest_checkpoint(directory)
     if checkpoint.endswith("model.ckpt-0"):
-        saved = [variable for variable in saved if variable[0] in saved_names]
-    names, slices, variables = zip(*saved)
+        entries = [entry for entry in entries if entry[0] in saved_names]
+    names, slices, variables = zip(*entries)
     dtypes = [v.dtype for v in variables]
     values = tf.raw_ops.RestoreV2(
         prefix=checkpoint, tensor_names=names, shape_and_slices=slices, dtypes=dtypes
@@ -497,35 +499,35 @@ def restore(folder, saved):
         v.assign(value)
 
 
-def merge(folder, step, written):
-    """Makes a checkpoint of the files that all ps have written. The last five are kept."""
-    path = f"{folder}/model.ckpt-{step}"
-    tf.raw_ops.MergeV2Checkpoints(checkpoint_prefixes=written, destination_prefix=path)
-    state = tf.train.get_checkpoint_state(folder)
+def merge(directory, step, prefixes):
+    """Merges the files that all ps have written into a checkpoint, and keeps the last five."""
+    path = f"{directory}/model.ckpt-{step}"
+    tf.raw_ops.MergeV2Checkpoints(checkpoint_prefixes=prefixes, destination_prefix=path)
+    state = tf.train.get_checkpoint_state(directory)
     paths = [p for p in state.all_model_checkpoint_paths if p != path] if state else []
     names = [os.path.basename(p) for p in [*paths[-4:], path]]
     lines = [f'model_checkpoint_path: "{names[-1]}"']
     lines.extend(f'all_model_checkpoint_paths: "{name}"' for name in names)
-    replace_file(f"{folder}/checkpoint", "\n".join(lines) + "\n")
+    replace_file(f"{directory}/checkpoint", "\n".join(lines) + "\n")
     for kind in "index", "data-?????-of-?????":  # also of a chief that was killed just here
-        for file in glob.glob(f"{glob.escape(folder)}/model.ckpt-*.{kind}"):
+        for file in glob.glob(f"{glob.escape(directory)}/model.ckpt-*.{kind}"):
             name = os.path.basename(file).rpartition(".")[0]
             if name.removeprefix("model.ckpt-").isdigit() and name not in names:
                 os.remove(file)
-    for partial in glob.glob(f"{glob.escape(folder)}/model.ckpt-*_temp"):
+    for partial in glob.glob(f"{glob.escape(directory)}/model.ckpt-*_temp"):
         shutil.rmtree(partial, ignore_errors=True)
 
 
 def replace_file(path, text):
-    """Writes a file of which nobody reads a half."""
+    """Writes a file so that nobody reads half of it."""
     with open(f"{path}.new", "w") as file:
         file.write(text)
     os.replace(f"{path}.new", path)
 
 
-def read_sizes(folder):
-    """Returns sizes_of() the model that a chief trains in this folder; None if it used sessions."""
-    with open(f"{folder}/flags.json") as file:
+def read_sizes(directory):
+    """Returns sizes_of() a run directory's model, or None if sessions have trained it."""
+    with open(f"{directory}/flags.json") as file:
         return json.load(file).get("sizes")
 
 
@@ -537,7 +539,7 @@ Pending = collections.namedtuple("Pending", "get_value")
 
 
 def split_among_parts(argument, parts):
-    """Returns what each part gets: its numbers of a vector, its item of a list, or a scalar."""
+    """Returns a list: for each part its piece of a vector, its item of a list, or the scalar."""
     if isinstance(argument, list):
         return argument
     if argument.shape.rank == 0:
@@ -546,7 +548,7 @@ def split_among_parts(argument, parts):
 
 
 class Ps:
-    """All ps, for a worker: ps.push(v) calls the `push` of each part of w with its part of v."""
+    """Calls all ps for a worker: ps.push(v) calls `push` of each part of w with its piece of v."""
 
     def __init__(self, cluster, sizes, seconds=REQUIRED_WAIT_SECONDS):
         """Waits until all ps listen. No call of a part takes longer than `seconds`."""
@@ -566,10 +568,9 @@ class Ps:
     def call(self, name, *arguments, before=None, after=None):
         """Calls the function of each part of w, and returns a Reply.
 
-        The first part answers first: its error ends the run before another part has moved, and its
-        counts are told to the others. After the counts, a part may return its part of w, and more
-        vectors: these are in `more`, a list for each. Where the first part decides for all, the
-        others get the arguments by a call of `before`, and the decision by a call of `after`.
+        The first part answers first: its error ends the run before another part has moved. A part
+        may return more vectors after its piece of w: `more` has a list of the pieces of each. Where
+        the first part decides for all, the others get arguments by `before`, and obey in `after`.
         """
         parts = self.parts["w"]
         sent = [split_among_parts(argument, parts) for argument in arguments]
@@ -600,7 +601,7 @@ class Ps:
         return Reply(w, version, ticket, ready, arrived, size, more)
 
     def call_one(self, name, part, *arguments, counts=(0, 0)):
-        """Calls the function of one part; what is returned has get_value() -> a list."""
+        """Begins a call of one part's function. Returns a Pending, whose get_value() is a list."""
         function = getattr(self.clients[part.ps], f"{name}_{part.index}")
         pending = function(self.header(*counts), *arguments)
 
@@ -611,12 +612,12 @@ class Ps:
         return Pending(get_value)
 
     def header(self, ticket=0, version=0, ranks=()):
-        """Returns what checked_function() wants first in a message."""
+        """Returns the HEADER of a message: [age, rank, ticket, version, *ranks], of int64."""
         counts = tf.stack([self.age, *[tf.cast(n, tf.int64) for n in (self.rank, ticket, version)]])
         return tf.concat([counts, tf.cast(ranks, tf.int64)], 0)
 
     def ages(self):
-        """Returns the age of each ps. Raises ValueError if one has another model than this task."""
+        """Returns the age of each ps, a list. Raises ValueError if one has another model."""
         ages = []
         for client, address in zip(self.controls, self.cluster.ps):
             try:
@@ -632,13 +633,13 @@ class Ps:
         return ages
 
     def join(self, first_values=None):
-        """Waits until all ps have one age. The chief, who has first_values, sees to it.
+        """Waits until all ps have one age. The chief, which has first_values, begins it.
 
-        An age begins with the last checkpoint, also for a ps that was not lost.
+        Every ps then has the values of the last checkpoint, also one that was not lost.
         """
         ages = self.ages()
         if first_values and (0 in ages or len(set(ages)) > 1):
-            if not tf.train.latest_checkpoint(self.cluster.folder):
+            if not tf.train.latest_checkpoint(self.cluster.directory):
                 self.save_first(first_values)
             now = np.int64(time.time_ns())
             for client in self.controls:
@@ -657,33 +658,33 @@ class Ps:
             self.clients = [connect(address, self.seconds) for address in self.cluster.ps]
 
     def set_values(self, vectors):
-        """Gives the parts of these vectors their values. vectors: {name: values}."""
+        """Assigns to the parts of vectors. vectors: {name: values [size]}."""
         for name, values in vectors.items():
             for part in self.parts.get(name, []):
                 piece = tf.constant(values[part.begin : part.end])
                 self.call_one(f"set_{name}", part, piece).get_value()
 
     def get_values(self, name):
-        """Returns the values of a vector."""
+        """Returns the values of a vector from all ps, a NumPy array [size]."""
         pieces = [self.call_one(f"get_{name}", part).get_value()[0] for part in self.parts[name]]
         return np.concatenate(pieces)
 
-    def report(self, what, rank=-1, ps=0):
-        """Reports to a ps, unless the rank is -1; returns how many workers have not yet."""
-        return int(self.controls[ps].report(tf.constant(what), np.int64(rank)).get_value())
+    def report(self, event, rank=-1, ps=0):
+        """Reports an event, unless rank is -1. Returns how many workers have not reported it."""
+        return int(self.controls[ps].report(tf.constant(event), np.int64(rank)).get_value())
 
     def save_first(self, values):
-        """Makes the first checkpoint, without any ps. values: {vector: values}."""
-        path = f"{self.cluster.folder}/model.ckpt-0_temp/all"
+        """Writes the first checkpoint, without any ps. values: {name: values [size]}."""
+        path = f"{self.cluster.directory}/model.ckpt-0_temp/all"
         parts = layout(self.sizes, len(self.cluster.ps))
-        saved = [(p.vector, p.slice, values[p.vector][p.begin : p.end]) for p in parts]
-        write(path, [*saved, ("global_step", "", np.int64(0))])
-        merge(self.cluster.folder, 0, [path])
+        entries = [(p.vector, p.slice, values[p.vector][p.begin : p.end]) for p in parts]
+        write(path, [*entries, ("global_step", "", np.int64(0))])
+        merge(self.cluster.directory, 0, [path])
 
     def save(self, step):
-        """Makes a checkpoint of what all ps have."""
+        """Writes a checkpoint of what all ps have, and names it after `step`."""
         pending = [client.save(self.header(), np.int64(step)) for client in self.clients]
-        merge(self.cluster.folder, step, [reply.get_value() for reply in pending])
+        merge(self.cluster.directory, step, [reply.get_value() for reply in pending])
 
 
 # region: network
@@ -691,12 +692,11 @@ def unpack(model, w):
     """Returns the trainable variables of the model, in their shapes, from the vector w."""
     shapes = [v.shape for v in model.trainable_variables]
     parts = tf.split(w, [int(np.prod(shape)) for shape in shapes])
-    return list(map(tf.reshape, parts, shapes))
+    return [tf.reshape(part, shape) for part, shape in zip(parts, shapes)]
 
 
-def gradients(model, x, y, flags, rank):
-    """Returns gradient(w, number) -> (the loss on a mini-batch of the rows x, y at w, g like w)."""
-    state = model.non_trainable_variables
+def gradients(model, state, x, y, flags, rank):
+    """Returns gradient(w, number) -> (loss, g), means over mini-batch `number` of the rows x, y."""
 
     def gradient(w, number):
         # Its rows depend on nothing but (seed, rank, number), and can be drawn again elsewhere.
@@ -716,9 +716,9 @@ def gradients(model, x, y, flags, rank):
 
 
 def evaluation(model, x, y, ps=None):
-    """Returns a function of w: [loss, each of METRICS], means over the rows (x, y).
+    """Returns evaluate(w) -> [loss, each of METRICS], means over the rows of x, y.
 
-    ps: not needed here; Sparse-Embeddings asks it for rows of its table.
+    ps is not needed here; Sparse-Embeddings asks it for rows of its table.
     """
 
     @tf.function(autograph=False)
@@ -733,16 +733,16 @@ def evaluation(model, x, y, ps=None):
 
 
 # region: facts
-# A line of metrics-<task>.csv is a push: global_step counts it, loss is that of its last
-# mini-batch, bytes are those pulled and pushed, and wait_seconds pass from the gradient to its
-# arrival. Or it is a test: its end, its begin, global_step, and TEST. Times are seconds since 1970.
+# A line of metrics-<task>.csv is a push or a test. A push has its number, global_step, the loss of
+# its last mini-batch, the bytes pulled and pushed, and the wait_seconds from gradient to arrival. A
+# test has the times of its end and begin, global_step, and TEST. Times are seconds since 1970.
 PUSH = "push_time,pull_time,global_step,local_steps,examples,loss,staleness,bytes,wait_seconds"
 Push = collections.namedtuple("Push", PUSH)
 TEST = {"test_loss": "min"} | {f"test_{name}": better for name, (better, _) in METRICS.items()}
 
 
 def push_row(pull_time, version, loss, reply, flags):
-    """Returns the columns PUSH as one float64 tensor."""
+    """Returns the columns PUSH of an update, a tensor [9] of float64."""
     local_steps = reply.local_steps
     if local_steps is None:
         local_steps = getattr(flags, "local_steps", 1)
@@ -763,7 +763,7 @@ def push_row(pull_time, version, loss, reply, flags):
 
 
 class Metrics:
-    """What a task leaves in OUTPUT_DIR: metrics-<task>.csv; the chief also flags.json."""
+    """Writes into OUTPUT_DIR what a task leaves: metrics-<task>.csv; the chief also flags.json."""
 
     def __init__(self, cluster, model, flags):
         """Raises ValueError for bad METRICS, a bad OUTPUT_DIR, or another model's checkpoint."""
@@ -771,14 +771,15 @@ class Metrics:
             # Not an object of Keras with update_state(): it would average over the tests before.
             if mode not in ("max", "min") or hasattr(metric, "update_state"):
                 raise ValueError(f'METRICS needs ("max" or "min", function), not {(mode, metric)}')
-        self.folder = folder = cluster.folder
+        directory = cluster.directory
+        self.directory = directory
         self.is_chief, self.flags = cluster.rank == 0, flags
-        self.step = self.shown = 0
-        if set("*?[\\") & set(folder):  # patterns: it would find no checkpoint
-            raise ValueError(f"OUTPUT_DIR must have none of the signs *?[\\: {folder}")
-        os.makedirs(folder, exist_ok=True)
+        self.step, self.print_time = 0, 0
+        if set("*?[\\") & set(directory):  # patterns: it would find no checkpoint
+            raise ValueError(f"OUTPUT_DIR must have none of the signs *?[\\: {directory}")
+        os.makedirs(directory, exist_ok=True)
         if self.is_chief:
-            self.lock = open(f"{folder}/.chief", "w")
+            self.lock = open(f"{directory}/.chief", "w")
             try:
                 fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:  # another chief has it
@@ -786,8 +787,8 @@ class Metrics:
             except OSError:  # the file system has no locks
                 pass
             sizes = sizes_of(model)
-            if tf.train.latest_checkpoint(folder) and read_sizes(folder) != sizes:
-                raise ValueError(f"{folder} has a checkpoint of another model")
+            if tf.train.latest_checkpoint(directory) and read_sizes(directory) != sizes:
+                raise ValueError(f"{directory} has a checkpoint of another model")
             facts = {
                 "example": (__doc__ or os.path.basename(__file__)).split(":")[0],
                 "script": __file__,
@@ -799,12 +800,12 @@ class Metrics:
                 "arguments": vars(flags),
                 "versions": {"tensorflow": tf.__version__},
             }
-            replace_file(f"{folder}/flags.json", json.dumps(facts, indent=2))
+            replace_file(f"{directory}/flags.json", json.dumps(facts, indent=2))
 
     def begin(self, job, index, data):
-        """Begins the file of this task: with what tells its data from that of other tasks."""
+        """Opens the file of this task, and writes numbers that tell its data from other data."""
         # Line by line, so that even kill -9 loses none; it costs microseconds.
-        self.file = open(f"{self.folder}/metrics-{job}-{index}.csv", "a", 1)
+        self.file = open(f"{self.directory}/metrics-{job}-{index}.csv", "a", 1)
         # The line before a restart may have been cut short.
         print("# restart" if self.file.tell() else f"{PUSH},{','.join(TEST)}", file=self.file)
         facts = {}
@@ -816,20 +817,20 @@ class Metrics:
         print("# data", json.dumps(facts), file=self.file)
 
     def push(self, row):
-        """Writes a line for one update, the columns PUSH. Raises if the loss is not finite."""
+        """Writes an update's columns PUSH. Raises FloatingPointError if the loss is not finite."""
         numbers = [f"{number:.16g}" for number in row]  # of seconds since 1970, microseconds
         print(*numbers, *[""] * len(TEST), sep=",", file=self.file)
         row = Push(*row)
         self.step = int(row.global_step)
         if not np.isfinite(row.loss):
             raise FloatingPointError(f"loss is {row.loss} at update {self.step}")
-        if self.is_chief and row.push_time > self.shown + 1:
-            self.shown = row.push_time
+        if self.is_chief and row.push_time > self.print_time + 1:
+            self.print_time = row.push_time
             words = f"   loss {row.loss:.4g}   staleness {row.staleness:.0f}"
             print(f"update {self.step} of {self.flags.steps}{words}", flush=True)
 
     def test(self, began, step, *means):
-        """Writes and prints a test at `step` that began at that time: the columns TEST."""
+        """Writes and prints the means of a test of w at `step`, which began at the time `began`."""
         row = [f"{time.time():.6f}", f"{began:.6f}", step, *[""] * (len(Push._fields) - 3), *means]
         print(*row, sep=",", file=self.file)
         self.step = step
@@ -845,10 +846,9 @@ MAX_PS_LOSSES = 5  # a worker gives up when it loses a ps more often than this b
 def train(cluster, model, data, update, flags, seconds=REQUIRED_WAIT_SECONDS, backups=0):
     """Updates w until all updates are made; the chief also tests and saves it.
 
-    seconds: how long a ps may take for its answer, such as the time of a step of all workers.
-    backups: workers that no step waits for.
-    update.begin(w), if there is such a function, is what a worker has as w_k at first. From then on
-    it keeps what update() returns; otherwise it takes w as it is on the ps.
+    seconds: within which a ps must answer, as after a step of all workers. backups: how many
+    workers no step waits for. If there is a function update.begin(w), a worker begins with what it
+    returns as w_k, and keeps what update() returns; otherwise it takes w as it is on the ps.
     """
     begin = getattr(update, "begin", None)
     metrics, k, n = Metrics(cluster, model, flags), cluster.rank, len(cluster.workers)
@@ -862,7 +862,7 @@ def train(cluster, model, data, update, flags, seconds=REQUIRED_WAIT_SECONDS, ba
     metrics.begin(*task, data)
     parts = data.x_train[rows], data.y_train[rows], data.x_test, data.y_test
     x, y, x_test, y_test = [tf.constant(np.asarray_chkfinite(part)) for part in parts]
-    gradient = gradients(model, x, y, flags, k)
+    gradient = gradients(model, model.non_trainable_variables, x, y, flags, k)
     evaluate = evaluation(model, x_test, y_test, ps)
 
     @tf.function(autograph=False)
@@ -912,12 +912,12 @@ def train(cluster, model, data, update, flags, seconds=REQUIRED_WAIT_SECONDS, ba
             if is_first:  # those that a step does not wait for may come later
                 wait_until(lambda: ps.report("start") <= backups, OPTIONAL_WAIT_SECONDS)
             pulled = pull_anew(pulled)
-            saved = int(pulled[1])  # after a loss it is less than this worker's last update
+            saved_step = int(pulled[1])  # after a loss it is less than this worker's last update
             while pulled[1] < flags.steps:
                 pulled = updates(np.int32(0), *pulled)
-                if metrics.is_chief and metrics.step >= saved + flags.checkpoint_steps:
+                if metrics.is_chief and metrics.step >= saved_step + flags.checkpoint_steps:
                     test_and_save()
-                    saved, pulled = metrics.step, pull_anew(pulled)
+                    saved_step, pulled = metrics.step, pull_anew(pulled)
         ps.report("start", k)  # if every update was taken before its first call
         if metrics.is_chief:
             wait_until(lambda: ps.report("done") <= 1, OPTIONAL_WAIT_SECONDS)
@@ -929,7 +929,7 @@ def train(cluster, model, data, update, flags, seconds=REQUIRED_WAIT_SECONDS, ba
     while True:
         try:
             train_until_done(is_first=lost_at is None)
-            print("done, the output is in", cluster.folder)
+            print("done, the output is in", cluster.directory)
             return
         except tf.errors.OpError as error:
             losses = losses + 1 if lost_at == metrics.step else 1

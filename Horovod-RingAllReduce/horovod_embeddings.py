@@ -253,8 +253,8 @@ def look_up(table, words):
 def batches(pairs, flags, rank):
     """Returns batch_loss(w, number) -> the loss at w on mini-batch `number` of these pairs.
 
-    The pairs of a batch depend on (seed, rank, number) only. Its noise words are the neighbours in
-    other pairs: as frequent as neighbours are.
+    The pairs depend on (seed, rank, number) only. The noise words are neighbours in other pairs, so
+    that they are as frequent as neighbours are.
     """
     b, k = flags.batch_size, flags.noise_words
 
@@ -288,14 +288,14 @@ def show(data, flags):
 
 # region: row
 def push_row(update, step, flags):
-    """Returns a Push, each column a float64 tensor.
+    """Returns a Push whose columns are scalars, tensors of float64.
 
-    Of an update, pulled and pushed are lists of vectors, version and ticket the counts of updates
-    at the pull and before the push, and push is the op that pushes.
+    An update has lists of the vectors that were pulled and pushed. Its version and ticket count the
+    updates at the pull and before the push; its push is the op that pushes.
     """
     with tf.control_dependencies([update.push]), tf.device(step.device):
         ticket = tf.identity(update.ticket)  # one message: the push has arrived, and its number
-    ticket = tf.identity(ticket)  # here: what follows it needs no second message
+    ticket = tf.identity(ticket)  # a copy on this device: what follows needs no second message
     times = []
     pulled = update.pulled or [update.version]
     for tensors in pulled, update.pushed, [ticket]:  # which a tf.function does in this order
@@ -319,16 +319,16 @@ def push_row(update, step, flags):
 
 
 # region: metrics
-# A line of metrics-<task>.csv is a push: global_step counts it, loss is that of its last
-# mini-batch, bytes are those pulled and pushed, and wait_seconds pass from the gradient to its
-# arrival. Or it is a test: its end, its begin, global_step, and TEST. Times are seconds since 1970.
+# A line of metrics-<task>.csv is a push or a test. A push has its number, global_step, the loss of
+# its last mini-batch, the bytes pulled and pushed, and the wait_seconds from gradient to arrival. A
+# test has the times of its end and begin, global_step, and TEST. Times are seconds since 1970.
 PUSH = "push_time,pull_time,global_step,local_steps,examples,loss,staleness,bytes,wait_seconds"
 Push = collections.namedtuple("Push", PUSH)
 TEST = {"test_loss": "min"} | {f"test_{name}": better for name, (better, _) in METRICS.items()}
 
 
 class Metrics:
-    """What a task leaves in OUTPUT_DIR: metrics-<task>.csv; the chief also flags.json."""
+    """Writes into OUTPUT_DIR what a task leaves: metrics-<task>.csv; the chief also flags.json."""
 
     def __init__(self, task, workers, parameters, flags, ps=0):
         """Raises ValueError for bad METRICS, a bad OUTPUT_DIR, or another model's checkpoint."""
@@ -336,15 +336,16 @@ class Metrics:
             # Not an object of Keras with update_state(): it would average over the tests before.
             if mode not in ("max", "min") or hasattr(metric, "update_state"):
                 raise ValueError(f'METRICS needs ("max" or "min", function), not {(mode, metric)}')
-        self.directory = folder = os.path.abspath(os.getenv("OUTPUT_DIR") or "output")
+        directory = os.path.abspath(os.getenv("OUTPUT_DIR") or "output")
+        self.directory = directory
         self.is_chief = task == workers[0]
         self.flags = flags
-        self.step = self.shown = 0
-        if set("*?[\\") & set(folder):  # patterns: it would find no checkpoint
-            raise ValueError(f"OUTPUT_DIR must have none of the signs *?[\\: {folder}")
-        os.makedirs(folder, exist_ok=True)
+        self.step, self.print_time = 0, 0
+        if set("*?[\\") & set(directory):  # patterns: it would find no checkpoint
+            raise ValueError(f"OUTPUT_DIR must have none of the signs *?[\\: {directory}")
+        os.makedirs(directory, exist_ok=True)
         if self.is_chief:
-            self.lock = open(f"{folder}/.chief", "w")
+            self.lock = open(f"{directory}/.chief", "w")
             try:
                 fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:  # another chief has it
@@ -361,19 +362,22 @@ class Metrics:
                 "arguments": vars(flags),
                 "versions": {"tensorflow": tf.__version__},
             }
-            if tf.train.latest_checkpoint(folder):
-                if json.load(open(f"{folder}/flags.json")).get("variables") != facts["variables"]:
-                    raise ValueError(f"{folder} has a checkpoint of another model")
-            with open(f"{folder}/flags.json.new", "w") as file:
+            if tf.train.latest_checkpoint(directory):
+                with open(f"{directory}/flags.json") as file:
+                    variables = json.load(file).get("variables")
+                if variables != facts["variables"]:
+                    raise ValueError(f"{directory} has a checkpoint of another model")
+            with open(f"{directory}/flags.json.new", "w") as file:
                 json.dump(facts, file, indent=2)
-            os.replace(f"{folder}/flags.json.new", f"{folder}/flags.json")  # no one reads a half
+            # At once, so that nobody reads half of it.
+            os.replace(f"{directory}/flags.json.new", f"{directory}/flags.json")
         # Line by line, so that even kill -9 loses none; it costs microseconds.
-        self.file = open(f"{folder}/metrics-{task[0]}-{task[1]}.csv", "a", 1)
+        self.file = open(f"{directory}/metrics-{task[0]}-{task[1]}.csv", "a", 1)
         # The line before a restart may have been cut short.
         print("# restart" if self.file.tell() else f"{PUSH},{','.join(TEST)}", file=self.file)
 
     def describe(self, data):
-        """Writes what tells the data of this task from that of others, before they are dealt."""
+        """Writes numbers that tell the data of this task, all its rows, from other data."""
         facts = {}
         for name, part in data._asdict().items():
             if isinstance(part, np.ndarray):  # a weighted sum, which hardly moves by rounding alone
@@ -383,20 +387,20 @@ class Metrics:
         print("# data", json.dumps(facts), file=self.file)
 
     def push(self, row):
-        """Writes a line for one update, the columns PUSH. Raises if the loss is not finite."""
+        """Writes an update's columns PUSH. Raises FloatingPointError if the loss is not finite."""
         numbers = [f"{number:.16g}" for number in row]  # of seconds since 1970, microseconds
         print(*numbers, *[""] * len(TEST), sep=",", file=self.file)
         row = Push(*row)
         self.step = int(row.global_step)
         if not np.isfinite(row.loss):
             raise FloatingPointError(f"loss is {row.loss} at update {self.step}")
-        if self.is_chief and row.push_time > self.shown + 1:
-            self.shown = row.push_time
+        if self.is_chief and row.push_time > self.print_time + 1:
+            self.print_time = row.push_time
             words = f"   loss {row.loss:.4g}   staleness {row.staleness:.0f}"
             print(f"update {self.step} of {self.flags.steps}{words}", flush=True)
 
     def test(self, began, step, *means):
-        """Writes and prints a test at `step` that began at that time: the columns TEST."""
+        """Writes and prints the means of a test of w at `step`, which began at the time `began`."""
         row = [f"{time.time():.6f}", f"{began:.6f}", step, *[""] * (len(Push._fields) - 3), *means]
         print(*row, sep=",", file=self.file)
         self.step = step
@@ -406,9 +410,9 @@ class Metrics:
 
 # region: calls
 def train(make_steps, test, metrics, manager, flags):
-    """Makes steps until all are made; the chief also tests w, and saves it.
+    """Makes all steps that are left; the chief also tests w and saves it.
 
-    make_steps(count): makes that many, and returns the columns PUSH of each, [count, 9].
+    make_steps(count) makes that many, and returns the columns PUSH of each, [count, 9].
     """
 
     def test_and_save():

@@ -258,7 +258,7 @@ REQUIRED_WAIT_SECONDS = 120  # for a worker without which this one cannot go on
 
 
 class Cluster:
-    """The workers, and which of them this is, from TF_CONFIG."""
+    """Knows the workers, and which of them this process is, from TF_CONFIG."""
 
     def __init__(self):
         config = tf.distribute.cluster_resolver.TFConfigClusterResolver()
@@ -275,7 +275,7 @@ class Cluster:
 
 # region: places
 def placed_variables(name, values, places):
-    """Makes for each place variables with these first values; returns a list for each place."""
+    """Makes variables with these first values, in each place; returns a list for each place."""
     made, number = [], 0
     for place, values_there in zip(places, values):
         variables_there = []
@@ -289,9 +289,9 @@ def placed_variables(name, values, places):
 
 
 def mini_batches(x, y, flags):
-    """Returns mini_batch(number) -> inputs, where x is, and labels, where y is, both in M parts.
+    """Returns mini_batch(number) -> (inputs, labels), two lists of M tensors, where x and y are.
 
-    The rows depend on (seed, number) and on nothing else: both places draw the same.
+    The rows depend on (seed, number) and on nothing else, so that both places draw the same.
     """
 
     def rows_of(array, number):
@@ -304,7 +304,7 @@ def mini_batches(x, y, flags):
 
 
 def evaluation(w, state, stages, places, x, y):
-    """Returns [loss, each of METRICS] at w, means over the rows (x, y)."""
+    """Returns [loss, each of METRICS] at w, means over the rows of x, y."""
     h = x.read_value()
     for place, stage, w_k, state_k in zip(places, stages, w, state):
         with tf.device(place):
@@ -317,14 +317,14 @@ def evaluation(w, state, stages, places, x, y):
 
 # region: row
 def push_row(update, step, flags):
-    """Returns a Push, each column a float64 tensor.
+    """Returns a Push whose columns are scalars, tensors of float64.
 
-    Of an update, pulled and pushed are lists of vectors, version and ticket the counts of updates
-    at the pull and before the push, and push is the op that pushes.
+    An update has lists of the vectors that were pulled and pushed. Its version and ticket count the
+    updates at the pull and before the push; its push is the op that pushes.
     """
     with tf.control_dependencies([update.push]), tf.device(step.device):
         ticket = tf.identity(update.ticket)  # one message: the push has arrived, and its number
-    ticket = tf.identity(ticket)  # here: what follows it needs no second message
+    ticket = tf.identity(ticket)  # a copy on this device: what follows needs no second message
     times = []
     pulled = update.pulled or [update.version]
     for tensors in pulled, update.pushed, [ticket]:  # which a tf.function does in this order
@@ -348,16 +348,16 @@ def push_row(update, step, flags):
 
 
 # region: metrics
-# A line of metrics-<task>.csv is a push: global_step counts it, loss is that of its last
-# mini-batch, bytes are those pulled and pushed, and wait_seconds pass from the gradient to its
-# arrival. Or it is a test: its end, its begin, global_step, and TEST. Times are seconds since 1970.
+# A line of metrics-<task>.csv is a push or a test. A push has its number, global_step, the loss of
+# its last mini-batch, the bytes pulled and pushed, and the wait_seconds from gradient to arrival. A
+# test has the times of its end and begin, global_step, and TEST. Times are seconds since 1970.
 PUSH = "push_time,pull_time,global_step,local_steps,examples,loss,staleness,bytes,wait_seconds"
 Push = collections.namedtuple("Push", PUSH)
 TEST = {"test_loss": "min"} | {f"test_{name}": better for name, (better, _) in METRICS.items()}
 
 
 class Metrics:
-    """What a task leaves in OUTPUT_DIR: metrics-<task>.csv; the chief also flags.json."""
+    """Writes into OUTPUT_DIR what a task leaves: metrics-<task>.csv; the chief also flags.json."""
 
     def __init__(self, task, workers, parameters, flags, ps=0):
         """Raises ValueError for bad METRICS, a bad OUTPUT_DIR, or another model's checkpoint."""
@@ -365,15 +365,16 @@ class Metrics:
             # Not an object of Keras with update_state(): it would average over the tests before.
             if mode not in ("max", "min") or hasattr(metric, "update_state"):
                 raise ValueError(f'METRICS needs ("max" or "min", function), not {(mode, metric)}')
-        self.directory = folder = os.path.abspath(os.getenv("OUTPUT_DIR") or "output")
+        directory = os.path.abspath(os.getenv("OUTPUT_DIR") or "output")
+        self.directory = directory
         self.is_chief = task == workers[0]
         self.flags = flags
-        self.step = self.shown = 0
-        if set("*?[\\") & set(folder):  # patterns: it would find no checkpoint
-            raise ValueError(f"OUTPUT_DIR must have none of the signs *?[\\: {folder}")
-        os.makedirs(folder, exist_ok=True)
+        self.step, self.print_time = 0, 0
+        if set("*?[\\") & set(directory):  # patterns: it would find no checkpoint
+            raise ValueError(f"OUTPUT_DIR must have none of the signs *?[\\: {directory}")
+        os.makedirs(directory, exist_ok=True)
         if self.is_chief:
-            self.lock = open(f"{folder}/.chief", "w")
+            self.lock = open(f"{directory}/.chief", "w")
             try:
                 fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:  # another chief has it
@@ -390,19 +391,22 @@ class Metrics:
                 "arguments": vars(flags),
                 "versions": {"tensorflow": tf.__version__},
             }
-            if tf.train.latest_checkpoint(folder):
-                if json.load(open(f"{folder}/flags.json")).get("variables") != facts["variables"]:
-                    raise ValueError(f"{folder} has a checkpoint of another model")
-            with open(f"{folder}/flags.json.new", "w") as file:
+            if tf.train.latest_checkpoint(directory):
+                with open(f"{directory}/flags.json") as file:
+                    variables = json.load(file).get("variables")
+                if variables != facts["variables"]:
+                    raise ValueError(f"{directory} has a checkpoint of another model")
+            with open(f"{directory}/flags.json.new", "w") as file:
                 json.dump(facts, file, indent=2)
-            os.replace(f"{folder}/flags.json.new", f"{folder}/flags.json")  # no one reads a half
+            # At once, so that nobody reads half of it.
+            os.replace(f"{directory}/flags.json.new", f"{directory}/flags.json")
         # Line by line, so that even kill -9 loses none; it costs microseconds.
-        self.file = open(f"{folder}/metrics-{task[0]}-{task[1]}.csv", "a", 1)
+        self.file = open(f"{directory}/metrics-{task[0]}-{task[1]}.csv", "a", 1)
         # The line before a restart may have been cut short.
         print("# restart" if self.file.tell() else f"{PUSH},{','.join(TEST)}", file=self.file)
 
     def describe(self, data):
-        """Writes what tells the data of this task from that of others, before they are dealt."""
+        """Writes numbers that tell the data of this task, all its rows, from other data."""
         facts = {}
         for name, part in data._asdict().items():
             if isinstance(part, np.ndarray):  # a weighted sum, which hardly moves by rounding alone
@@ -412,20 +416,20 @@ class Metrics:
         print("# data", json.dumps(facts), file=self.file)
 
     def push(self, row):
-        """Writes a line for one update, the columns PUSH. Raises if the loss is not finite."""
+        """Writes an update's columns PUSH. Raises FloatingPointError if the loss is not finite."""
         numbers = [f"{number:.16g}" for number in row]  # of seconds since 1970, microseconds
         print(*numbers, *[""] * len(TEST), sep=",", file=self.file)
         row = Push(*row)
         self.step = int(row.global_step)
         if not np.isfinite(row.loss):
             raise FloatingPointError(f"loss is {row.loss} at update {self.step}")
-        if self.is_chief and row.push_time > self.shown + 1:
-            self.shown = row.push_time
+        if self.is_chief and row.push_time > self.print_time + 1:
+            self.print_time = row.push_time
             words = f"   loss {row.loss:.4g}   staleness {row.staleness:.0f}"
             print(f"update {self.step} of {self.flags.steps}{words}", flush=True)
 
     def test(self, began, step, *means):
-        """Writes and prints a test at `step` that began at that time: the columns TEST."""
+        """Writes and prints the means of a test of w at `step`, which began at the time `began`."""
         row = [f"{time.time():.6f}", f"{began:.6f}", step, *[""] * (len(Push._fields) - 3), *means]
         print(*row, sep=",", file=self.file)
         self.step = step
@@ -435,9 +439,9 @@ class Metrics:
 
 # region: calls
 def train(make_steps, test, metrics, manager, flags):
-    """Makes steps until all are made; the chief also tests w, and saves it.
+    """Makes all steps that are left; the chief also tests w and saves it.
 
-    make_steps(count): makes that many, and returns the columns PUSH of each, [count, 9].
+    make_steps(count) makes that many, and returns the columns PUSH of each, [count, 9].
     """
 
     def test_and_save():
@@ -523,7 +527,7 @@ def accept(cluster):
 
 
 def silent_workers(cluster, ranks=None):
-    """Returns in words which workers do not answer; of these ranks, or of all."""
+    """Returns a text that names the workers, of these ranks or of all, that do not answer."""
     return ", ".join(
         f"{job} {index} did not answer at {address}"
         for rank, ((job, index), address) in enumerate(zip(cluster.workers, cluster.addresses))
@@ -532,10 +536,10 @@ def silent_workers(cluster, ranks=None):
 
 
 def answers(address):
-    """Returns whether the server at host:port says something: if not stopped, it speaks first."""
+    """Returns whether the server at host:port sends a byte, as one does that is not stopped."""
     try:
-        with open_connection(address) as s:
-            return s.recv(1) != b""
+        with open_connection(address) as connection:
+            return connection.recv(1) != b""
     except OSError:
         return False
 
@@ -547,7 +551,7 @@ def open_connection(address):
 
 
 def wait_until(condition, seconds):
-    """Waits for condition() for so many seconds at most; returns whether it came true."""
+    """Waits for condition(), `seconds` at most; returns whether it came true."""
     deadline = time.monotonic() + seconds
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -651,7 +655,7 @@ def checkpoints(step, w, state, places, metrics):
 
 
 def calls(update, step, places, metrics, flags):
-    """Returns make_steps(count), which makes so many updates and returns their rows.
+    """Returns make_steps(count), which makes that many updates and returns their rows, [count, 9].
 
     Every --timeline-steps updates it writes a timeline.
     """
@@ -660,7 +664,7 @@ def calls(update, step, places, metrics, flags):
 
     @functools.cache
     def updates(count, is_timed):
-        """Returns a function of so many updates: their rows, and the times of the last one."""
+        """Returns function() -> (the rows of `count` updates, the times of the last one)."""
 
         def rows_and_times():
             # Not a loop of TensorFlow's, which would ask all places before each update.
@@ -708,7 +712,7 @@ def pass_times(passes, places):
 
 
 def time_of(tensors):
-    """Returns when all these tensors are at this place, and a number of each."""
+    """Returns the time when all these tensors are at this place, and a number of each."""
     # A number of each: for a mere control dependency TensorFlow would not send the tensor here.
     numbers = [tf.reshape(t, [-1])[0] for t in tensors if t is not None]
     with tf.control_dependencies(numbers):

@@ -102,14 +102,14 @@ METRICS = {"accuracy": ("max", keras.metrics.sparse_categorical_accuracy)}
 
 # region: replicas
 def build(strategy, model, data, flags, ranks, n, directory):
-    """Makes the variables, with the values of the last checkpoint; returns what train() takes.
+    """Makes the variables and restores them; returns step, make_steps(), test() and a manager.
 
-    ranks: those of n replicas that are in this process. Replica k has every n-th of the rows.
+    ranks: those of the n replicas that are in this process. Replica k has every n-th row from k.
     """
     with strategy.scope():  # each replica has its own copy of these, and moves it itself
         step = tf.Variable(0, dtype=tf.int64)
         w = [tf.Variable(v.numpy()) for v in model.trainable_variables]
-    # Those of the replicas that are in this process.
+    # Of each replica in this process: what the model keeps beside w, and gradient().
     local_states = []
     gradient = {}
     with tf.device("/CPU:0"):  # a GPU takes no variables of int32
@@ -135,7 +135,7 @@ def build(strategy, model, data, flags, ranks, n, directory):
         return tf.stack(row._replace(examples=examples, bytes=sent))
 
     @tf.function
-    def steps_at_once(count):
+    def make_steps(count):
         rows = tf.TensorArray(tf.float64, count)
         for i in tf.range(count):
             rows = rows.write(i, strategy.experimental_local_results(strategy.run(one_step))[0])
@@ -147,7 +147,7 @@ def build(strategy, model, data, flags, ranks, n, directory):
             v.assign(value)
         return evaluation(model, w, state, x_test, y_test)
 
-    return step, steps_at_once, test, manager
+    return step, make_steps, test, manager
 
 
 # endregion: replicas
@@ -215,11 +215,12 @@ def find_devices(flags):
 
 
 # region: layers
-def gradients(model, state, x, y, flags, rank=0):
-    """Returns gradient(w, number) -> (the loss on a mini-batch of the rows x, y at w, g).
+def gradients(model, state, x, y, flags, rank):
+    """Returns gradient(w, number) -> (loss, g), means over mini-batch `number` of the rows x, y.
 
-    state: variables for what the model keeps beside w. The rows of a mini-batch depend on
-    (seed, rank, number) and on nothing else, so that a mini-batch can be drawn again elsewhere.
+    w and g are lists, as the model's variables are; state: variables for what it keeps beside w.
+    The rows of a mini-batch depend on (seed, rank, number) and on nothing else, so that it can be
+    drawn again elsewhere.
     """
 
     def gradient(w, number):
@@ -234,14 +235,14 @@ def gradients(model, state, x, y, flags, rank=0):
         with tf.control_dependencies([v.assign(new) for v, new in zip(state, after)]):
             outputs = tf.identity(outputs)
         mean = tf.add_n([tf.reduce_mean(loss(tf.gather(y, rows), outputs)), *penalties])
-        # That of an embedding is sparse: it becomes a tensor as all others.
+        # The gradient of an embedding is sparse: it becomes a dense tensor here.
         return mean, [tf.convert_to_tensor(d) for d in tf.gradients(mean, w)]
 
     return gradient
 
 
 def evaluation(model, w, state, x, y):
-    """Returns [loss, each of METRICS] at w, means over the rows (x, y)."""
+    """Returns [loss, each of METRICS] at the variables w, means over the rows of x, y."""
     outputs, _ = model.stateless_call(
         [tf.debugging.check_numerics(v, "w") for v in w], state, x.read_value(), training=False
     )
@@ -251,14 +252,14 @@ def evaluation(model, w, state, x, y):
 
 # region: row
 def push_row(update, step, flags):
-    """Returns a Push, each column a float64 tensor.
+    """Returns a Push whose columns are scalars, tensors of float64.
 
-    Of an update, pulled and pushed are lists of vectors, version and ticket the counts of updates
-    at the pull and before the push, and push is the op that pushes.
+    An update has lists of the vectors that were pulled and pushed. Its version and ticket count the
+    updates at the pull and before the push; its push is the op that pushes.
     """
     with tf.control_dependencies([update.push]), tf.device(step.device):
         ticket = tf.identity(update.ticket)  # one message: the push has arrived, and its number
-    ticket = tf.identity(ticket)  # here: what follows it needs no second message
+    ticket = tf.identity(ticket)  # a copy on this device: what follows needs no second message
     times = []
     pulled = update.pulled or [update.version]
     for tensors in pulled, update.pushed, [ticket]:  # which a tf.function does in this order
@@ -282,16 +283,16 @@ def push_row(update, step, flags):
 
 
 # region: metrics
-# A line of metrics-<task>.csv is a push: global_step counts it, loss is that of its last
-# mini-batch, bytes are those pulled and pushed, and wait_seconds pass from the gradient to its
-# arrival. Or it is a test: its end, its begin, global_step, and TEST. Times are seconds since 1970.
+# A line of metrics-<task>.csv is a push or a test. A push has its number, global_step, the loss of
+# its last mini-batch, the bytes pulled and pushed, and the wait_seconds from gradient to arrival. A
+# test has the times of its end and begin, global_step, and TEST. Times are seconds since 1970.
 PUSH = "push_time,pull_time,global_step,local_steps,examples,loss,staleness,bytes,wait_seconds"
 Push = collections.namedtuple("Push", PUSH)
 TEST = {"test_loss": "min"} | {f"test_{name}": better for name, (better, _) in METRICS.items()}
 
 
 class Metrics:
-    """What a task leaves in OUTPUT_DIR: metrics-<task>.csv; the chief also flags.json."""
+    """Writes into OUTPUT_DIR what a task leaves: metrics-<task>.csv; the chief also flags.json."""
 
     def __init__(self, task, workers, parameters, flags, ps=0):
         """Raises ValueError for bad METRICS, a bad OUTPUT_DIR, or another model's checkpoint."""
@@ -299,15 +300,16 @@ class Metrics:
             # Not an object of Keras with update_state(): it would average over the tests before.
             if mode not in ("max", "min") or hasattr(metric, "update_state"):
                 raise ValueError(f'METRICS needs ("max" or "min", function), not {(mode, metric)}')
-        self.directory = folder = os.path.abspath(os.getenv("OUTPUT_DIR") or "output")
+        directory = os.path.abspath(os.getenv("OUTPUT_DIR") or "output")
+        self.directory = directory
         self.is_chief = task == workers[0]
         self.flags = flags
-        self.step = self.shown = 0
-        if set("*?[\\") & set(folder):  # patterns: it would find no checkpoint
-            raise ValueError(f"OUTPUT_DIR must have none of the signs *?[\\: {folder}")
-        os.makedirs(folder, exist_ok=True)
+        self.step, self.print_time = 0, 0
+        if set("*?[\\") & set(directory):  # patterns: it would find no checkpoint
+            raise ValueError(f"OUTPUT_DIR must have none of the signs *?[\\: {directory}")
+        os.makedirs(directory, exist_ok=True)
         if self.is_chief:
-            self.lock = open(f"{folder}/.chief", "w")
+            self.lock = open(f"{directory}/.chief", "w")
             try:
                 fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:  # another chief has it
@@ -324,19 +326,22 @@ class Metrics:
                 "arguments": vars(flags),
                 "versions": {"tensorflow": tf.__version__},
             }
-            if tf.train.latest_checkpoint(folder):
-                if json.load(open(f"{folder}/flags.json")).get("variables") != facts["variables"]:
-                    raise ValueError(f"{folder} has a checkpoint of another model")
-            with open(f"{folder}/flags.json.new", "w") as file:
+            if tf.train.latest_checkpoint(directory):
+                with open(f"{directory}/flags.json") as file:
+                    variables = json.load(file).get("variables")
+                if variables != facts["variables"]:
+                    raise ValueError(f"{directory} has a checkpoint of another model")
+            with open(f"{directory}/flags.json.new", "w") as file:
                 json.dump(facts, file, indent=2)
-            os.replace(f"{folder}/flags.json.new", f"{folder}/flags.json")  # no one reads a half
+            # At once, so that nobody reads half of it.
+            os.replace(f"{directory}/flags.json.new", f"{directory}/flags.json")
         # Line by line, so that even kill -9 loses none; it costs microseconds.
-        self.file = open(f"{folder}/metrics-{task[0]}-{task[1]}.csv", "a", 1)
+        self.file = open(f"{directory}/metrics-{task[0]}-{task[1]}.csv", "a", 1)
         # The line before a restart may have been cut short.
         print("# restart" if self.file.tell() else f"{PUSH},{','.join(TEST)}", file=self.file)
 
     def describe(self, data):
-        """Writes what tells the data of this task from that of others, before they are dealt."""
+        """Writes numbers that tell the data of this task, all its rows, from other data."""
         facts = {}
         for name, part in data._asdict().items():
             if isinstance(part, np.ndarray):  # a weighted sum, which hardly moves by rounding alone
@@ -346,20 +351,20 @@ class Metrics:
         print("# data", json.dumps(facts), file=self.file)
 
     def push(self, row):
-        """Writes a line for one update, the columns PUSH. Raises if the loss is not finite."""
+        """Writes an update's columns PUSH. Raises FloatingPointError if the loss is not finite."""
         numbers = [f"{number:.16g}" for number in row]  # of seconds since 1970, microseconds
         print(*numbers, *[""] * len(TEST), sep=",", file=self.file)
         row = Push(*row)
         self.step = int(row.global_step)
         if not np.isfinite(row.loss):
             raise FloatingPointError(f"loss is {row.loss} at update {self.step}")
-        if self.is_chief and row.push_time > self.shown + 1:
-            self.shown = row.push_time
+        if self.is_chief and row.push_time > self.print_time + 1:
+            self.print_time = row.push_time
             words = f"   loss {row.loss:.4g}   staleness {row.staleness:.0f}"
             print(f"update {self.step} of {self.flags.steps}{words}", flush=True)
 
     def test(self, began, step, *means):
-        """Writes and prints a test at `step` that began at that time: the columns TEST."""
+        """Writes and prints the means of a test of w at `step`, which began at the time `began`."""
         row = [f"{time.time():.6f}", f"{began:.6f}", step, *[""] * (len(Push._fields) - 3), *means]
         print(*row, sep=",", file=self.file)
         self.step = step
@@ -369,7 +374,7 @@ class Metrics:
 
 # region: strategy
 def restore(directory, step, w, state):
-    """Returns a manager of the checkpoints in a directory. Reads the last one, if there is one."""
+    """Returns a manager of a directory's checkpoints. Restores the last one, if there is one."""
     checkpoint = tf.train.Checkpoint(step=step, w=w, state=state)
     manager = tf.train.CheckpointManager(
         checkpoint, directory, max_to_keep=5, checkpoint_name="model.ckpt"
@@ -379,10 +384,10 @@ def restore(directory, step, w, state):
     return manager
 
 
-def train(strategy, step, steps_at_once, test, manager, metrics, flags):
+def train(strategy, step, make_steps, test, manager, metrics, flags):
     """Makes all steps that are left; the chief also tests w and saves it.
 
-    steps_at_once(count) makes that many, and returns the columns PUSH of each, [count, 9].
+    make_steps(count) makes that many, and returns the columns PUSH of each, [count, 9].
     """
 
     def mean_step():
@@ -395,7 +400,7 @@ def train(strategy, step, steps_at_once, test, manager, metrics, flags):
         goal = min(metrics.step + flags.checkpoint_steps, flags.steps)
         while metrics.step < goal:
             count = min(goal - metrics.step, flags.steps_per_call)
-            for row in steps_at_once(tf.constant(count)).numpy():
+            for row in make_steps(tf.constant(count)).numpy():
                 metrics.push(row)
         if metrics.is_chief:
             metrics.test(time.time(), metrics.step, *[mean.numpy() for mean in test()])

@@ -125,12 +125,11 @@ def unpack(model, w):
     """Returns the trainable variables of the model, in their shapes, from the vector w."""
     shapes = [v.shape for v in model.trainable_variables]
     parts = tf.split(w, [int(np.prod(shape)) for shape in shapes])
-    return list(map(tf.reshape, parts, shapes))
+    return [tf.reshape(part, shape) for part, shape in zip(parts, shapes)]
 
 
-def gradients(model, x, y, flags, rank):
-    """Returns gradient(w, number) -> (the loss on a mini-batch of the rows x, y at w, g like w)."""
-    state = model.non_trainable_variables
+def gradients(model, state, x, y, flags, rank):
+    """Returns gradient(w, number) -> (loss, g), means over mini-batch `number` of the rows x, y."""
 
     def gradient(w, number):
         # Its rows depend on nothing but (seed, rank, number), and can be drawn again elsewhere.
@@ -150,9 +149,9 @@ def gradients(model, x, y, flags, rank):
 
 
 def evaluation(model, x, y, ps=None):
-    """Returns a function of w: [loss, each of METRICS], means over the rows (x, y).
+    """Returns evaluate(w) -> [loss, each of METRICS], means over the rows of x, y.
 
-    ps: not needed here; Sparse-Embeddings asks it for rows of its table.
+    ps is not needed here; Sparse-Embeddings asks it for rows of its table.
     """
 
     @tf.function(autograph=False)
@@ -167,15 +166,15 @@ def evaluation(model, x, y, ps=None):
 
 
 # region: log
-# A line of metrics-<task>.csv is a push: global_step counts it, loss is that of its last
-# mini-batch, bytes are those pulled and pushed, and wait_seconds pass from the gradient to its
-# arrival. Or it is a test: its end, its begin, global_step, and TEST. Times are seconds since 1970.
+# A line of metrics-<task>.csv is a push or a test. A push has its number, global_step, the loss of
+# its last mini-batch, the bytes pulled and pushed, and the wait_seconds from gradient to arrival. A
+# test has the times of its end and begin, global_step, and TEST. Times are seconds since 1970.
 PUSH = "push_time,pull_time,global_step,local_steps,examples,loss,staleness,bytes,wait_seconds"
 TEST = {"test_loss": "min"} | {f"test_{name}": better for name, (better, _) in METRICS.items()}
 
 
 class Metrics:
-    """What a run leaves in OUTPUT_DIR beside checkpoints: flags.json and metrics-worker-0.csv."""
+    """Writes into OUTPUT_DIR what a run leaves there: flags.json and metrics-worker-0.csv."""
 
     def __init__(self, model, flags):
         """Raises ValueError for bad METRICS, a bad OUTPUT_DIR, or another model's checkpoint."""
@@ -183,12 +182,12 @@ class Metrics:
             # Not an object of Keras with update_state(): it would average over the tests before.
             if mode not in ("max", "min") or hasattr(metric, "update_state"):
                 raise ValueError(f'METRICS needs ("max" or "min", function), not {(mode, metric)}')
-        self.folder = folder = os.path.abspath(os.getenv("OUTPUT_DIR") or "output")
-        self.flags, self.shown = flags, 0
-        if set("*?[\\") & set(folder):  # patterns: it would find no checkpoint
-            raise ValueError(f"OUTPUT_DIR must have none of the signs *?[\\: {folder}")
-        os.makedirs(folder, exist_ok=True)
-        self.lock = open(f"{folder}/.chief", "w")
+        directory = os.path.abspath(os.getenv("OUTPUT_DIR") or "output")
+        self.directory, self.flags, self.print_time = directory, flags, 0
+        if set("*?[\\") & set(directory):  # patterns: it would find no checkpoint
+            raise ValueError(f"OUTPUT_DIR must have none of the signs *?[\\: {directory}")
+        os.makedirs(directory, exist_ok=True)
+        self.lock = open(f"{directory}/.chief", "w")
         try:
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:  # another run has it
@@ -205,31 +204,34 @@ class Metrics:
             "arguments": vars(flags),
             "versions": {"tensorflow": tf.__version__},
         }
-        if tf.train.latest_checkpoint(folder):
-            if json.load(open(f"{folder}/flags.json")).get("variables") != facts["variables"]:
-                raise ValueError(f"{folder} has a checkpoint of another model")
-        with open(f"{folder}/flags.json.new", "w") as file:
+        if tf.train.latest_checkpoint(directory):
+            with open(f"{directory}/flags.json") as file:
+                variables = json.load(file).get("variables")
+            if variables != facts["variables"]:
+                raise ValueError(f"{directory} has a checkpoint of another model")
+        with open(f"{directory}/flags.json.new", "w") as file:
             json.dump(facts, file, indent=2)
-        os.replace(f"{folder}/flags.json.new", f"{folder}/flags.json")  # no one reads a half
+        # At once, so that nobody reads half of it.
+        os.replace(f"{directory}/flags.json.new", f"{directory}/flags.json")
         # Line by line, so that even kill -9 loses none; it costs microseconds.
-        self.file = open(f"{folder}/metrics-worker-0.csv", "a", 1)
+        self.file = open(f"{directory}/metrics-worker-0.csv", "a", 1)
         # The line before a restart may have been cut short.
         print("# restart" if self.file.tell() else f"{PUSH},{','.join(TEST)}", file=self.file)
 
     def push(self, push_time, pull_time, step, loss):
-        """Writes a line for one update, the columns PUSH. Raises if the loss is not finite."""
+        """Writes an update's columns PUSH. Raises FloatingPointError if the loss is not finite."""
         row = f"{push_time:.6f},{pull_time:.6f},{step},1,{self.flags.batch_size},{loss:.16g},0,0,0"
         print(row + "," * len(TEST), file=self.file)
         if not np.isfinite(loss):
             raise FloatingPointError(f"loss is {loss} at update {step}")
-        if push_time > self.shown + 1:
-            self.shown = push_time
+        if push_time > self.print_time + 1:
+            self.print_time = push_time
             print(
                 f"update {step} of {self.flags.steps}   loss {loss:.4g}   staleness 0", flush=True
             )
 
     def test(self, began, step, *means):
-        """Writes and prints a test at `step` that began at that time: the columns TEST."""
+        """Writes and prints the means of a test of w at `step`, which began at the time `began`."""
         print(f"{time.time():.6f},{began:.6f},{step},,,,,,", *means, sep=",", file=self.file)
         words = [f"  {name} {mean:.4g}" for name, mean in zip(TEST, means)]
         print(f"update {step} of {self.flags.steps}", *words, flush=True)
@@ -240,16 +242,17 @@ MORE_FLAGS += [("updates-per-call", 10, "updates in one call; take 1 where one t
 
 
 def train(model, data, update, flags):
-    """Updates w until all updates are made; at each checkpoint and at the end it is tested."""
+    """Updates w until all updates are made. At each checkpoint and at the end it tests w."""
     metrics = Metrics(model, flags)
     x, y, x_test, y_test = [tf.constant(np.asarray_chkfinite(part)) for part in data]
-    gradient, evaluate = gradients(model, x, y, flags, 0), evaluation(model, x_test, y_test)
+    gradient = gradients(model, model.non_trainable_variables, x, y, flags, 0)
+    evaluate = evaluation(model, x_test, y_test)
     first = np.concatenate([np.ravel(v) for v in model.trainable_variables])
     w, step = tf.Variable(np.asarray_chkfinite(first)), tf.Variable(0, dtype=tf.int64)
     state = [v.value for v in model.non_trainable_variables]  # what Keras keeps beside w
     checkpoint = tf.train.Checkpoint(w=w, step=step, state=state)
     manager = tf.train.CheckpointManager(
-        checkpoint, metrics.folder, 5, checkpoint_name="model.ckpt"
+        checkpoint, metrics.directory, 5, checkpoint_name="model.ckpt"
     )
     if manager.latest_checkpoint:
         checkpoint.restore(manager.latest_checkpoint).assert_consumed()
@@ -281,7 +284,7 @@ def train(model, data, update, flags):
         if number % every == 0 or number == flags.steps:
             metrics.test(time.time(), number, *map(float, evaluate(w)))
             manager.save(number)
-    print(f"done, the output is in {metrics.folder}", flush=True)
+    print(f"done, the output is in {metrics.directory}", flush=True)
 
 
 if __name__ == "__main__":

@@ -149,7 +149,7 @@ METRICS = {"accuracy": ("max", keras.metrics.sparse_categorical_accuracy)}
 
 # region: ring
 class Ring:
-    """The connections of a worker: it sends to the right neighbour and receives from the left."""
+    """Holds the connections of a worker: it sends to the right and receives from the left."""
 
     def __init__(self, cluster, step_timeout):
         self.workers, self.addresses = cluster.workers, cluster.addresses
@@ -159,10 +159,10 @@ class Ring:
         self.timeout = REQUIRED_WAIT_SECONDS  # until all have joined
 
     def exchange(self, out, into):
-        """Sends `out` to the right while it receives `into` from the left.
+        """Sends the array `out` to the right, while it fills the array `into` from the left.
 
         If all workers first sent and then received, none would ever get rid of a vector that is
-        longer than the buffers on its way.
+        longer than the buffers on its way. Raises ConnectionError, which names a neighbour.
         """
         out, into = memoryview(out.view(np.uint8)), memoryview(into.view(np.uint8))
         self.sent += len(out)
@@ -197,7 +197,7 @@ class Ring:
 
 
 def broadcast(variables, ring):
-    """Gives all workers the values of worker 0: a sum to which the others add zeros."""
+    """Gives the variables of all workers the values of worker 0, to which the others add zeros."""
     for v in variables:
         x = v.numpy().reshape(-1) * (ring.rank == 0)
         all_reduce(x, ring)
@@ -297,7 +297,7 @@ REQUIRED_WAIT_SECONDS = 120  # for a worker without which this one cannot go on
 
 
 class Cluster:
-    """The workers, and which of them this is, from TF_CONFIG."""
+    """Knows the workers, and which of them this process is, from TF_CONFIG."""
 
     def __init__(self):
         config = tf.distribute.cluster_resolver.TFConfigClusterResolver()
@@ -314,42 +314,42 @@ class Cluster:
 
 # region: connections
 def worker_name(ring, side):
-    """Returns the name of a neighbour, 1: the right one, -1: the left one, 0: this worker."""
+    """Returns the name of the right neighbour (side 1), the left one (-1), or this worker (0)."""
     return "%s %d" % ring.workers[(ring.rank + side) % ring.n]
 
 
 def address(ring, side):
-    """Returns the host and the port of this worker, 0, or of a neighbour, 1 or -1."""
+    """Returns host and port of the right neighbour (side 1), the left one (-1), or this worker."""
     host, port = ring.addresses[(ring.rank + side) % ring.n].rsplit(":", 1)
     return host.strip("[]"), int(port)
 
 
 def greeting(ring, side=0):
-    """Returns what this worker says first, or what a neighbour must say.
+    """Returns the bytes that this worker sends first, or that a neighbour must send.
 
-    Those of all examples have one length, so that one that is of another is read to its end.
+    The greetings of all examples have the same length, so that a worker can read that of any.
     """
     name = (__doc__ or "").split(":")[0]
     return f"{name:24} worker {(ring.rank + side) % ring.n:5} {ring.hash}".encode()
 
 
 def listen(ring):
-    """Returns a listener at the address of this worker."""
+    """Returns a socket that listens at the address of this worker."""
     here = address(ring, 0)
     family = socket.getaddrinfo(*here, type=socket.SOCK_STREAM)[0][0]
     return socket.create_server(here, family=family, reuse_port="TF_GRPC_REUSE_PORT" in os.environ)
 
 
 def connect(ring, side, deadline):
-    """Returns a connection to a neighbour, which may not listen yet."""
+    """Returns a connection to a neighbour, which may not listen yet. Raises TimeoutError."""
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError):
-            s = socket.create_connection(address(ring, side), timeout=5)
-            if s.getsockname() != s.getpeername():  # a port can connect to itself
-                s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                s.sendall(greeting(ring))
-                return s
-            s.close()
+            connection = socket.create_connection(address(ring, side), timeout=5)
+            if connection.getsockname() != connection.getpeername():  # a port can connect to itself
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                connection.sendall(greeting(ring))
+                return connection
+            connection.close()
         time.sleep(0.1)
     raise TimeoutError(
         f"{worker_name(ring, side)} did not answer at "
@@ -357,14 +357,14 @@ def connect(ring, side, deadline):
     )
 
 
-def receive(s, size):
-    """Returns `size` bytes, or fewer where the other side ends."""
-    with s.makefile("rb") as file:
+def receive(connection, size):
+    """Returns `size` bytes from a connection, or fewer if the other side closes it before."""
+    with connection.makefile("rb") as file:
         return file.read(size)
 
 
 def not_alike(ring, side):
-    """Returns the error that names a neighbour which was not started as this worker."""
+    """Returns the error that names a neighbour which was not started like this worker."""
     what = "has another script, TF_CONFIG, flags or model than"
     return ConnectionError(
         f"{worker_name(ring, side)} {what} {worker_name(ring, 0)}: start all alike"
@@ -373,7 +373,10 @@ def not_alike(ring, side):
 
 # region: neighbours
 def join(ring, alike):
-    """Connects a worker to both neighbours; returns when all are. alike: what all have alike."""
+    """Connects this worker to both neighbours, and returns once all workers are connected.
+
+    alike: a list of what all workers must have alike. Raises ConnectionError or TimeoutError.
+    """
     if ring.n == 1:
         return
     ring.hash = hashlib.sha256(repr([ring.addresses, alike]).encode()).hexdigest()
@@ -381,16 +384,16 @@ def join(ring, alike):
     with listen(ring) as listener:
         ring.right = connect(ring, 1, deadline)
         ring.left = accept(ring, listener, deadline)
-    for s in ring.left, ring.right:
-        s.setblocking(False)
+    for connection in ring.left, ring.right:
+        connection.setblocking(False)
     all_reduce(np.ones(ring.n), ring)  # whose result nobody has before all have joined
     ring.timeout = ring.step_timeout
 
 
 def leave(ring):
-    """Says that no more comes; returns when the left neighbour has said so.
+    """Tells the right neighbour that no more comes; returns when the left one has told this one.
 
-    A connection that is closed before looks like a worker that was lost.
+    If a worker closed its connections before, its neighbours would take it for lost.
     """
     if ring.n > 1:
         with contextlib.suppress(OSError):
@@ -399,7 +402,10 @@ def leave(ring):
 
 
 def accept(ring, listener, deadline):
-    """Returns a connection from the left neighbour, when the right one has answered, too."""
+    """Returns a connection from the left neighbour, once the right one has answered, too.
+
+    Raises TimeoutError after the deadline, a time of time.monotonic().
+    """
     left, waiting = None, [listener, ring.right]
     while waiting and time.monotonic() < deadline:
         readable, _, _ = select.select(waiting, [], [], 1)
@@ -418,7 +424,7 @@ def accept(ring, listener, deadline):
 
 
 def check_answer(ring):
-    """Raises ConnectionError if the right neighbour was not started as this worker."""
+    """Raises ConnectionError if the right neighbour was not started like this worker."""
     answer = b""
     with contextlib.suppress(OSError):
         answer = receive(ring.right, len(greeting(ring)))
@@ -429,16 +435,16 @@ def check_answer(ring):
 
 
 def accept_left(ring, listener):
-    """Returns a new connection if it is from the left neighbour; sends others away."""
+    """Accepts a connection, and returns it if it is from the left neighbour; otherwise None."""
     with contextlib.suppress(OSError):
-        s, peer = listener.accept()
-        s.settimeout(5)
-        answer = receive(s, len(greeting(ring)))
+        connection, peer = listener.accept()
+        connection.settimeout(5)
+        answer = receive(connection, len(greeting(ring)))
         if b" worker " in answer:  # of this example, or of another one
-            s.sendall(greeting(ring))
+            connection.sendall(greeting(ring))
         if answer == greeting(ring, -1):
-            return s
-        s.close()
+            return connection
+        connection.close()
         if answer:
             sys.stderr.write(
                 f"{worker_name(ring, 0)} refused a connection from {peer[0]}: it is not "
@@ -449,9 +455,9 @@ def accept_left(ring, listener):
 
 # region: buckets
 class Buckets:
-    """The buckets of a vector. The ring sums them one after the other, the last one first.
+    """Sums a vector over all workers in buckets, one after the other, the last one first.
 
-    That is the order of a backward pass. All workers have the same order, whatever comes when.
+    A backward pass has them in about this order. All workers keep it, whatever comes first.
     """
 
     def __init__(self, ring, sizes, count):
@@ -466,12 +472,12 @@ class Buckets:
         self.begin()
 
     def begin(self):
-        """Nothing has been summed."""
+        """Begins a new sum: no gradient has come yet."""
         self.missing, self.sums = collections.Counter(self.bucket_of), []
-        self.left = sorted(self.missing)  # the buckets that are not on their way
+        self.waiting = sorted(self.missing)  # the buckets that are not on their way
 
     def watch(self, i, v):
-        """Returns v, variable i of the model. The backward pass then calls add(i, its gradient)."""
+        """Returns v, variable i of the model; the backward pass then calls add(i, its gradient)."""
         if self.count == 1:
             return v
 
@@ -479,7 +485,7 @@ class Buckets:
         def same(v):
             def back(d):
                 d = tf.convert_to_tensor(d)
-                # stateful=False for the same reason. TensorFlow runs it because d is its result.
+                # stateful=False, as in algorithm(). It runs, because its result is the gradient.
                 same_d = tf.numpy_function(self.add, [i, d], d.dtype, stateful=False)
                 return tf.ensure_shape(same_d, d.shape)
 
@@ -488,12 +494,12 @@ class Buckets:
         return same(v)
 
     def add(self, i, d):
-        """Takes the gradient of variable i, and returns it. A bucket that is whole goes around."""
+        """Stores d, the gradient of variable i, and returns it. A complete bucket goes around."""
         with self.lock:
             self.x[self.ends[i] : self.ends[i + 1]] = d.reshape(-1)
             self.missing[self.bucket_of[i]] -= 1
-            while self.left and not self.missing[self.left[-1]]:
-                bucket = self.left.pop()
+            while self.waiting and not self.missing[self.waiting[-1]]:
+                bucket = self.waiting.pop()
                 mine = [k for k, other in enumerate(self.bucket_of) if other == bucket]
                 part = self.x[self.ends[mine[0]] : self.ends[mine[-1] + 1]]
                 self.sums.append(self.pool.submit(self.all_reduce, part))
@@ -506,11 +512,11 @@ class Buckets:
         return self.ring.sent + self.ring.received - before
 
     def sum(self, vector):
-        """Returns the sum of a vector over all workers, and the bytes moved for it."""
+        """Returns the sum of a vector over all workers, and the bytes that this one has moved."""
         if not self.sums:  # no part came before the whole
             self.x[:] = vector
             moved = self.all_reduce(self.x)
-        elif self.left:
+        elif self.waiting:
             raise ValueError("a variable has no gradient: --buckets must be 1")
         else:
             moved = sum(done.result() for done in self.sums)
@@ -534,10 +540,10 @@ def separate_masks(state, rank):
 
 
 def gradients(model, state, x, y, flags, rank):
-    """Returns gradient(w, number) -> (the loss on a mini-batch of the rows x, y at w, g).
+    """Returns gradient(w, number) -> (loss, g), means over mini-batch `number` of the rows x, y.
 
-    The rows of a mini-batch depend on (seed, rank, number) and on nothing else, so that a
-    mini-batch can be drawn again elsewhere. watch(i, v): returns v, variable i of the model.
+    w and g are vectors. The rows of a mini-batch depend on (seed, rank, number) and on nothing
+    else, so that it can be drawn again elsewhere. watch(i, v) returns v, variable i of the model.
     """
 
     def gradient(w, number, watch=lambda i, v: v):
@@ -556,7 +562,7 @@ def gradients(model, state, x, y, flags, rank):
 
 
 def evaluation(model, w, state, x, y):
-    """Returns [loss, each of METRICS] at w, means over the rows (x, y)."""
+    """Returns [loss, each of METRICS] at the vector w, means over the rows of x, y."""
     outputs, _ = model.stateless_call(
         unpack(model, tf.debugging.check_numerics(w, "w")), state, x.read_value(), training=False
     )
@@ -566,14 +572,14 @@ def evaluation(model, w, state, x, y):
 
 # region: row
 def push_row(update, step, flags):
-    """Returns a Push, each column a float64 tensor.
+    """Returns a Push whose columns are scalars, tensors of float64.
 
-    Of an update, pulled and pushed are lists of vectors, version and ticket the counts of updates
-    at the pull and before the push, and push is the op that pushes.
+    An update has lists of the vectors that were pulled and pushed. Its version and ticket count the
+    updates at the pull and before the push; its push is the op that pushes.
     """
     with tf.control_dependencies([update.push]), tf.device(step.device):
         ticket = tf.identity(update.ticket)  # one message: the push has arrived, and its number
-    ticket = tf.identity(ticket)  # here: what follows it needs no second message
+    ticket = tf.identity(ticket)  # a copy on this device: what follows needs no second message
     times = []
     pulled = update.pulled or [update.version]
     for tensors in pulled, update.pushed, [ticket]:  # which a tf.function does in this order
@@ -597,16 +603,16 @@ def push_row(update, step, flags):
 
 
 # region: metrics
-# A line of metrics-<task>.csv is a push: global_step counts it, loss is that of its last
-# mini-batch, bytes are those pulled and pushed, and wait_seconds pass from the gradient to its
-# arrival. Or it is a test: its end, its begin, global_step, and TEST. Times are seconds since 1970.
+# A line of metrics-<task>.csv is a push or a test. A push has its number, global_step, the loss of
+# its last mini-batch, the bytes pulled and pushed, and the wait_seconds from gradient to arrival. A
+# test has the times of its end and begin, global_step, and TEST. Times are seconds since 1970.
 PUSH = "push_time,pull_time,global_step,local_steps,examples,loss,staleness,bytes,wait_seconds"
 Push = collections.namedtuple("Push", PUSH)
 TEST = {"test_loss": "min"} | {f"test_{name}": better for name, (better, _) in METRICS.items()}
 
 
 class Metrics:
-    """What a task leaves in OUTPUT_DIR: metrics-<task>.csv; the chief also flags.json."""
+    """Writes into OUTPUT_DIR what a task leaves: metrics-<task>.csv; the chief also flags.json."""
 
     def __init__(self, task, workers, parameters, flags, ps=0):
         """Raises ValueError for bad METRICS, a bad OUTPUT_DIR, or another model's checkpoint."""
@@ -614,15 +620,16 @@ class Metrics:
             # Not an object of Keras with update_state(): it would average over the tests before.
             if mode not in ("max", "min") or hasattr(metric, "update_state"):
                 raise ValueError(f'METRICS needs ("max" or "min", function), not {(mode, metric)}')
-        self.directory = folder = os.path.abspath(os.getenv("OUTPUT_DIR") or "output")
+        directory = os.path.abspath(os.getenv("OUTPUT_DIR") or "output")
+        self.directory = directory
         self.is_chief = task == workers[0]
         self.flags = flags
-        self.step = self.shown = 0
-        if set("*?[\\") & set(folder):  # patterns: it would find no checkpoint
-            raise ValueError(f"OUTPUT_DIR must have none of the signs *?[\\: {folder}")
-        os.makedirs(folder, exist_ok=True)
+        self.step, self.print_time = 0, 0
+        if set("*?[\\") & set(directory):  # patterns: it would find no checkpoint
+            raise ValueError(f"OUTPUT_DIR must have none of the signs *?[\\: {directory}")
+        os.makedirs(directory, exist_ok=True)
         if self.is_chief:
-            self.lock = open(f"{folder}/.chief", "w")
+            self.lock = open(f"{directory}/.chief", "w")
             try:
                 fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:  # another chief has it
@@ -639,19 +646,22 @@ class Metrics:
                 "arguments": vars(flags),
                 "versions": {"tensorflow": tf.__version__},
             }
-            if tf.train.latest_checkpoint(folder):
-                if json.load(open(f"{folder}/flags.json")).get("variables") != facts["variables"]:
-                    raise ValueError(f"{folder} has a checkpoint of another model")
-            with open(f"{folder}/flags.json.new", "w") as file:
+            if tf.train.latest_checkpoint(directory):
+                with open(f"{directory}/flags.json") as file:
+                    variables = json.load(file).get("variables")
+                if variables != facts["variables"]:
+                    raise ValueError(f"{directory} has a checkpoint of another model")
+            with open(f"{directory}/flags.json.new", "w") as file:
                 json.dump(facts, file, indent=2)
-            os.replace(f"{folder}/flags.json.new", f"{folder}/flags.json")  # no one reads a half
+            # At once, so that nobody reads half of it.
+            os.replace(f"{directory}/flags.json.new", f"{directory}/flags.json")
         # Line by line, so that even kill -9 loses none; it costs microseconds.
-        self.file = open(f"{folder}/metrics-{task[0]}-{task[1]}.csv", "a", 1)
+        self.file = open(f"{directory}/metrics-{task[0]}-{task[1]}.csv", "a", 1)
         # The line before a restart may have been cut short.
         print("# restart" if self.file.tell() else f"{PUSH},{','.join(TEST)}", file=self.file)
 
     def describe(self, data):
-        """Writes what tells the data of this task from that of others, before they are dealt."""
+        """Writes numbers that tell the data of this task, all its rows, from other data."""
         facts = {}
         for name, part in data._asdict().items():
             if isinstance(part, np.ndarray):  # a weighted sum, which hardly moves by rounding alone
@@ -661,20 +671,20 @@ class Metrics:
         print("# data", json.dumps(facts), file=self.file)
 
     def push(self, row):
-        """Writes a line for one update, the columns PUSH. Raises if the loss is not finite."""
+        """Writes an update's columns PUSH. Raises FloatingPointError if the loss is not finite."""
         numbers = [f"{number:.16g}" for number in row]  # of seconds since 1970, microseconds
         print(*numbers, *[""] * len(TEST), sep=",", file=self.file)
         row = Push(*row)
         self.step = int(row.global_step)
         if not np.isfinite(row.loss):
             raise FloatingPointError(f"loss is {row.loss} at update {self.step}")
-        if self.is_chief and row.push_time > self.shown + 1:
-            self.shown = row.push_time
+        if self.is_chief and row.push_time > self.print_time + 1:
+            self.print_time = row.push_time
             words = f"   loss {row.loss:.4g}   staleness {row.staleness:.0f}"
             print(f"update {self.step} of {self.flags.steps}{words}", flush=True)
 
     def test(self, began, step, *means):
-        """Writes and prints a test at `step` that began at that time: the columns TEST."""
+        """Writes and prints the means of a test of w at `step`, which began at the time `began`."""
         row = [f"{time.time():.6f}", f"{began:.6f}", step, *[""] * (len(Push._fields) - 3), *means]
         print(*row, sep=",", file=self.file)
         self.step = step
@@ -684,9 +694,9 @@ class Metrics:
 
 # region: calls
 def train(make_steps, test, metrics, manager, flags):
-    """Makes steps until all are made; the chief also tests w, and saves it.
+    """Makes all steps that are left; the chief also tests w and saves it.
 
-    make_steps(count): makes that many, and returns the columns PUSH of each, [count, 9].
+    make_steps(count) makes that many, and returns the columns PUSH of each, [count, 9].
     """
 
     def test_and_save():

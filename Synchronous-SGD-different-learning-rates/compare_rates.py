@@ -52,7 +52,9 @@ def measure(example, case, seed, steps):
     gradients = []
     for k, (x, y) in enumerate(shards(data, share, seed)):
         flags = types.SimpleNamespace(seed=seed, batch_size=size if k else example.BATCH_SIZE)
-        gradients.append(example.gradients(model, tf.constant(x), tf.constant(y), flags, k))
+        x, y = tf.constant(x), tf.constant(y)
+        state = model.non_trainable_variables
+        gradients.append(example.gradients(model, state, x, y, flags, k))
 
     @tf.function(autograph=False)
     def train(w, rates):

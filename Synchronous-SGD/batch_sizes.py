@@ -47,7 +47,7 @@ def train(example, data, batch, rule, seed, rows):
     example.keras.utils.set_random_seed(seed)
     model = example.make_model(data)
     x, y, x_test, y_test = map(tf.constant, data)
-    gradient = example.gradients(model, x, y, flags, 0)
+    gradient = example.gradients(model, model.non_trainable_variables, x, y, flags, 0)
     w = tf.Variable(np.concatenate([np.ravel(v) for v in model.trainable_variables]))
 
     @tf.function(autograph=False)

@@ -43,6 +43,7 @@ PLUMBING = (
     "parts",
     "peers",
     "prepare",
+    "protocol",
     "servers",
     "tasks",
     "transport",

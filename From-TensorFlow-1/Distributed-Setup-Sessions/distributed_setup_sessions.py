@@ -176,7 +176,7 @@ REQUIRED_WAIT_SECONDS = int(os.getenv("REQUIRED_WAIT_SECONDS", 120))  # for any 
 
 
 class Cluster:
-    """The tasks of the cluster, and which of them this is, from TF_CONFIG."""
+    """Knows the tasks of the cluster, and which of them this process is, from TF_CONFIG."""
 
     def __init__(self):
         resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
@@ -208,13 +208,13 @@ def barrier(name, rank, ps=0):
         return arrive, tf.raw_ops.LookupTableSizeV2(table_handle=table)
 
 
-def wait_until(condition, seconds, what=None):
-    """Returns when condition() is true, or after so many seconds; then raises `what`, if given."""
+def wait_until(condition, seconds, fault=None):
+    """Returns once condition() is true or `seconds` are over; with a fault raises TimeoutError."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
-            if what:
-                raise TimeoutError(f"{what} in {seconds} s")
+            if fault:
+                raise TimeoutError(f"{fault} in {seconds} s")
             return
         time.sleep(0.02)
 
@@ -241,7 +241,7 @@ def serve(cluster, server):
 
 
 def send(w, vectors):
-    """Returns the vectors on the ps of those of w: one message to each ps."""
+    """Returns the vectors as tensors beside the variables w: each ps gets one message."""
     arrived = []
     for v, vector in zip(w, vectors):
         with tf.device(v.device):
@@ -250,7 +250,7 @@ def send(w, vectors):
 
 
 def make_saver(directory, ps):
-    """Returns a Saver that keeps five checkpoints, of which an earlier start may have made some."""
+    """Returns a Saver that keeps five checkpoints, including those of an earlier start."""
     saver = tf.train.Saver(sharded=ps > 1, save_relative_paths=True)
     if state := tf.train.get_checkpoint_state(directory):
         saver.recover_last_checkpoints(state.all_model_checkpoint_paths)
@@ -281,12 +281,12 @@ def unpack(model, w):
     """Returns the trainable variables of the model, in their shapes, from the vectors w."""
     shapes = [v.shape for v in model.trainable_variables]
     parts = tf.split(tf.concat(w, 0), [int(np.prod(shape)) for shape in shapes])
-    return list(map(tf.reshape, parts, shapes))
+    return [tf.reshape(part, shape) for part, shape in zip(parts, shapes)]
 
 
 # region: model
 def copy_of_state(model, state, rank):
-    """Makes this worker's variables for what the model keeps beside w. They begin as the ps's."""
+    """Makes this worker's variables for what the model keeps beside w, copies of those on a ps."""
     copies = []
     for v, original in zip(state, model.non_trainable_variables):
         # The seeds differ, so that no two workers drop the same units.
@@ -296,7 +296,7 @@ def copy_of_state(model, state, rank):
 
 
 def gradients(model, local_state, x, y, flags, rank):
-    """Returns gradient(w, number) -> (the loss on a mini-batch of the rows x, y at w, g like w)."""
+    """Returns gradient(w, number) -> (loss, g), means over mini-batch `number` of the rows x, y."""
 
     def gradient(w, number):
         # Its rows depend on nothing but (seed, rank, number), and can be drawn again elsewhere.
@@ -319,7 +319,7 @@ def gradients(model, local_state, x, y, flags, rank):
 
 
 def evaluation(model, w, state, local_state, x, y):
-    """Returns [loss, each of METRICS] at w, means over the rows (x, y)."""
+    """Returns [loss, each of METRICS] at w, means over the rows of x, y."""
     # The chief's state goes to the ps first, so that the checkpoint has what is tested.
     with tf.control_dependencies(map(tf.assign, state, local_state)):
         parameters = unpack(model, [tf.check_numerics(v, "w") for v in w])
@@ -330,14 +330,14 @@ def evaluation(model, w, state, local_state, x, y):
 
 # region: row
 def push_row(update, step, flags):
-    """Returns a Push, each column a float64 tensor.
+    """Returns a Push whose columns are scalars, tensors of float64.
 
-    Of an update, pulled and pushed are lists of vectors, version and ticket the counts of updates
-    at the pull and before the push, and push is the op that pushes.
+    An update has lists of the vectors that were pulled and pushed. Its version and ticket count the
+    updates at the pull and before the push; its push is the op that pushes.
     """
     with tf.control_dependencies([update.push]), tf.device(step.device):
         ticket = tf.identity(update.ticket)  # one message: the push has arrived, and its number
-    ticket = tf.identity(ticket)  # here: what follows it needs no second message
+    ticket = tf.identity(ticket)  # a copy on this device: what follows needs no second message
     times = []
     pulled = update.pulled or [update.version]
     for tensors in pulled, update.pushed, [ticket]:  # which a tf.function does in this order
@@ -361,16 +361,16 @@ def push_row(update, step, flags):
 
 
 # region: metrics
-# A line of metrics-<task>.csv is a push: global_step counts it, loss is that of its last
-# mini-batch, bytes are those pulled and pushed, and wait_seconds pass from the gradient to its
-# arrival. Or it is a test: its end, its begin, global_step, and TEST. Times are seconds since 1970.
+# A line of metrics-<task>.csv is a push or a test. A push has its number, global_step, the loss of
+# its last mini-batch, the bytes pulled and pushed, and the wait_seconds from gradient to arrival. A
+# test has the times of its end and begin, global_step, and TEST. Times are seconds since 1970.
 PUSH = "push_time,pull_time,global_step,local_steps,examples,loss,staleness,bytes,wait_seconds"
 Push = collections.namedtuple("Push", PUSH)
 TEST = {"test_loss": "min"} | {f"test_{name}": better for name, (better, _) in METRICS.items()}
 
 
 class Metrics:
-    """What a task leaves in OUTPUT_DIR: metrics-<task>.csv; the chief also flags.json."""
+    """Writes into OUTPUT_DIR what a task leaves: metrics-<task>.csv; the chief also flags.json."""
 
     def __init__(self, task, workers, parameters, flags, ps=0):
         """Raises ValueError for bad METRICS, a bad OUTPUT_DIR, or another model's checkpoint."""
@@ -378,15 +378,16 @@ class Metrics:
             # Not an object of Keras with update_state(): it would average over the tests before.
             if mode not in ("max", "min") or hasattr(metric, "update_state"):
                 raise ValueError(f'METRICS needs ("max" or "min", function), not {(mode, metric)}')
-        self.directory = folder = os.path.abspath(os.getenv("OUTPUT_DIR") or "output")
+        directory = os.path.abspath(os.getenv("OUTPUT_DIR") or "output")
+        self.directory = directory
         self.is_chief = task == workers[0]
         self.flags = flags
-        self.step = self.shown = 0
-        if set("*?[\\") & set(folder):  # patterns: it would find no checkpoint
-            raise ValueError(f"OUTPUT_DIR must have none of the signs *?[\\: {folder}")
-        os.makedirs(folder, exist_ok=True)
+        self.step, self.print_time = 0, 0
+        if set("*?[\\") & set(directory):  # patterns: it would find no checkpoint
+            raise ValueError(f"OUTPUT_DIR must have none of the signs *?[\\: {directory}")
+        os.makedirs(directory, exist_ok=True)
         if self.is_chief:
-            self.lock = open(f"{folder}/.chief", "w")
+            self.lock = open(f"{directory}/.chief", "w")
             try:
                 fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:  # another chief has it
@@ -403,19 +404,22 @@ class Metrics:
                 "arguments": vars(flags),
                 "versions": {"tensorflow": tf.__version__},
             }
-            if tf.train.latest_checkpoint(folder):
-                if json.load(open(f"{folder}/flags.json")).get("variables") != facts["variables"]:
-                    raise ValueError(f"{folder} has a checkpoint of another model")
-            with open(f"{folder}/flags.json.new", "w") as file:
+            if tf.train.latest_checkpoint(directory):
+                with open(f"{directory}/flags.json") as file:
+                    variables = json.load(file).get("variables")
+                if variables != facts["variables"]:
+                    raise ValueError(f"{directory} has a checkpoint of another model")
+            with open(f"{directory}/flags.json.new", "w") as file:
                 json.dump(facts, file, indent=2)
-            os.replace(f"{folder}/flags.json.new", f"{folder}/flags.json")  # no one reads a half
+            # At once, so that nobody reads half of it.
+            os.replace(f"{directory}/flags.json.new", f"{directory}/flags.json")
         # Line by line, so that even kill -9 loses none; it costs microseconds.
-        self.file = open(f"{folder}/metrics-{task[0]}-{task[1]}.csv", "a", 1)
+        self.file = open(f"{directory}/metrics-{task[0]}-{task[1]}.csv", "a", 1)
         # The line before a restart may have been cut short.
         print("# restart" if self.file.tell() else f"{PUSH},{','.join(TEST)}", file=self.file)
 
     def describe(self, data):
-        """Writes what tells the data of this task from that of others, before they are dealt."""
+        """Writes numbers that tell the data of this task, all its rows, from other data."""
         facts = {}
         for name, part in data._asdict().items():
             if isinstance(part, np.ndarray):  # a weighted sum, which hardly moves by rounding alone
@@ -425,20 +429,20 @@ class Metrics:
         print("# data", json.dumps(facts), file=self.file)
 
     def push(self, row):
-        """Writes a line for one update, the columns PUSH. Raises if the loss is not finite."""
+        """Writes an update's columns PUSH. Raises FloatingPointError if the loss is not finite."""
         numbers = [f"{number:.16g}" for number in row]  # of seconds since 1970, microseconds
         print(*numbers, *[""] * len(TEST), sep=",", file=self.file)
         row = Push(*row)
         self.step = int(row.global_step)
         if not np.isfinite(row.loss):
             raise FloatingPointError(f"loss is {row.loss} at update {self.step}")
-        if self.is_chief and row.push_time > self.shown + 1:
-            self.shown = row.push_time
+        if self.is_chief and row.push_time > self.print_time + 1:
+            self.print_time = row.push_time
             words = f"   loss {row.loss:.4g}   staleness {row.staleness:.0f}"
             print(f"update {self.step} of {self.flags.steps}{words}", flush=True)
 
     def test(self, began, step, *means):
-        """Writes and prints a test at `step` that began at that time: the columns TEST."""
+        """Writes and prints the means of a test of w at `step`, which began at the time `began`."""
         row = [f"{time.time():.6f}", f"{began:.6f}", step, *[""] * (len(Push._fields) - 3), *means]
         print(*row, sep=",", file=self.file)
         self.step = step
@@ -448,7 +452,7 @@ class Metrics:
 
 # region: prepare
 def prepare(session, saver, metrics):
-    """Returns when the model is on the ps: if it is not, the chief makes or restores it."""
+    """Returns once the model is on the ps. If it is not there, the chief makes or restores it."""
     missing = tf.size(tf.report_uninitialized_variables(tf.global_variables()))
     if metrics.is_chief and session.run(missing):
         if checkpoint := tf.train.latest_checkpoint(metrics.directory):

@@ -237,7 +237,7 @@ REQUIRED_WAIT_SECONDS = 120  # for a worker without which this one cannot go on
 
 
 class Cluster:
-    """The workers, and which of them this is, from TF_CONFIG."""
+    """Knows the workers, and which of them this process is, from TF_CONFIG."""
 
     def __init__(self):
         config = tf.distribute.cluster_resolver.TFConfigClusterResolver()
@@ -254,42 +254,42 @@ class Cluster:
 
 # region: connections
 def worker_name(ring, side):
-    """Returns the name of a neighbour, 1: the right one, -1: the left one, 0: this worker."""
+    """Returns the name of the right neighbour (side 1), the left one (-1), or this worker (0)."""
     return "%s %d" % ring.workers[(ring.rank + side) % ring.n]
 
 
 def address(ring, side):
-    """Returns the host and the port of this worker, 0, or of a neighbour, 1 or -1."""
+    """Returns host and port of the right neighbour (side 1), the left one (-1), or this worker."""
     host, port = ring.addresses[(ring.rank + side) % ring.n].rsplit(":", 1)
     return host.strip("[]"), int(port)
 
 
 def greeting(ring, side=0):
-    """Returns what this worker says first, or what a neighbour must say.
+    """Returns the bytes that this worker sends first, or that a neighbour must send.
 
-    Those of all examples have one length, so that one that is of another is read to its end.
+    The greetings of all examples have the same length, so that a worker can read that of any.
     """
     name = (__doc__ or "").split(":")[0]
     return f"{name:24} worker {(ring.rank + side) % ring.n:5} {ring.hash}".encode()
 
 
 def listen(ring):
-    """Returns a listener at the address of this worker."""
+    """Returns a socket that listens at the address of this worker."""
     here = address(ring, 0)
     family = socket.getaddrinfo(*here, type=socket.SOCK_STREAM)[0][0]
     return socket.create_server(here, family=family, reuse_port="TF_GRPC_REUSE_PORT" in os.environ)
 
 
 def connect(ring, side, deadline):
-    """Returns a connection to a neighbour, which may not listen yet."""
+    """Returns a connection to a neighbour, which may not listen yet. Raises TimeoutError."""
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError):
-            s = socket.create_connection(address(ring, side), timeout=5)
-            if s.getsockname() != s.getpeername():  # a port can connect to itself
-                s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                s.sendall(greeting(ring))
-                return s
-            s.close()
+            connection = socket.create_connection(address(ring, side), timeout=5)
+            if connection.getsockname() != connection.getpeername():  # a port can connect to itself
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                connection.sendall(greeting(ring))
+                return connection
+            connection.close()
         time.sleep(0.1)
     raise TimeoutError(
         f"{worker_name(ring, side)} did not answer at "
@@ -297,14 +297,14 @@ def connect(ring, side, deadline):
     )
 
 
-def receive(s, size):
-    """Returns `size` bytes, or fewer where the other side ends."""
-    with s.makefile("rb") as file:
+def receive(connection, size):
+    """Returns `size` bytes from a connection, or fewer if the other side closes it before."""
+    with connection.makefile("rb") as file:
         return file.read(size)
 
 
 def not_alike(ring, side):
-    """Returns the error that names a neighbour which was not started as this worker."""
+    """Returns the error that names a neighbour which was not started like this worker."""
     what = "has another script, TF_CONFIG, flags or model than"
     return ConnectionError(
         f"{worker_name(ring, side)} {what} {worker_name(ring, 0)}: start all alike"
@@ -316,24 +316,24 @@ OPTIONAL_WAIT_SECONDS = 30  # for a worker without which this one goes on
 
 
 def steps_made(path):
-    """Returns how many steps a worker has made, by its metrics."""
+    """Returns how many steps a worker has made, from the path of its metrics."""
     with open(path) as file:
         rows = [line.split(",") for line in file if line[0].isdigit() and "#" not in line]
     return max([int(row[2]) for row in rows], default=0)
 
 
 def packed(step, w):
-    """Returns a message: the number of steps that a worker has made, -1 if it has no w yet; w."""
+    """Returns the bytes of a message: the steps that a worker has made, -1 without a w, and w."""
     return np.int64(step).tobytes() + w.tobytes()
 
 
 def unpacked(message):
-    """Returns (step, w) of a message."""
+    """Returns (step, w) of a message: an int64, and a vector of float32."""
     return np.frombuffer(message, np.int64, 1)[0], np.frombuffer(message, np.float32, offset=8)
 
 
 class Pairs:
-    """The connections of a worker to its neighbours: an active one asks, a passive one answers.
+    """Connects a worker to its neighbours: an active one asks, and a passive one answers.
 
     A connection that is lost is made again by a thread, while the worker goes on without it.
     """
@@ -363,7 +363,7 @@ class Pairs:
         self.wait_until(lambda: len(self.open) == len(self.sides), OPTIONAL_WAIT_SECONDS)
 
         def is_first():
-            """Whether w begins here: a neighbour that answers worker 0 has none."""
+            """Returns whether w begins here: a neighbour has answered worker 0, and had no w."""
             return self.rank == 0 and bool(self.steps_of)
 
         self.wait_until(lambda: step >= 0 or is_first(), REQUIRED_WAIT_SECONDS)
@@ -378,7 +378,7 @@ class Pairs:
             threading.Thread(target=self.keep_averaging, daemon=True).start()
 
     def connect_all(self, alike):
-        """Begins to connect to both neighbours, or to listen, in threads."""
+        """Starts threads: those of an active worker connect, that of a passive one listens."""
         self.hash = hashlib.sha256(repr([self.addresses, alike]).encode()).hexdigest()
         if self.to_ask:
             for neighbour in self.sides.items():
@@ -400,7 +400,7 @@ class Pairs:
         self.wait_until(over, np.inf)
 
     def wait_until(self, condition, seconds):
-        """Returns when a condition is true, or that time is over. Averages meanwhile."""
+        """Returns once condition() is true, or after `seconds`. Averages meanwhile."""
         deadline = time.monotonic() + seconds
         while not condition() and time.monotonic() < deadline:
             if self.failed and self.step < 0:
@@ -417,7 +417,7 @@ class Pairs:
                     self.move(sent, received)
 
     def settle(self):
-        """Averages with each neighbour, and then no more before the next step."""
+        """Averages with each neighbour, and stops the averaging until the next step."""
         with self.asking:
             self.go.clear()
         self.ask_all()
@@ -443,11 +443,11 @@ class Pairs:
         while True:
             answer = b""
             with contextlib.suppress(OSError):
-                s = connect(self, side, time.monotonic() + REQUIRED_WAIT_SECONDS)
-                answer = receive(s, len(greeting(self)))
+                connection = connect(self, side, time.monotonic() + REQUIRED_WAIT_SECONDS)
+                answer = receive(connection, len(greeting(self)))
             if answer == greeting(self, side):
-                s.settimeout(self.step_timeout)
-                self.opened(j, s)
+                connection.settimeout(self.step_timeout)
+                self.opened(j, connection)
             elif answer:
                 self.failed = not_alike(self, side)
             time.sleep(0.5)
@@ -457,56 +457,56 @@ class Pairs:
     def serve_all(self, listener):
         """Serves each connection in a thread of its own, so that none waits for another."""
         while True:
-            s, host = listener.accept()
-            threading.Thread(target=self.serve, args=(s, host[0]), daemon=True).start()
+            connection, peer = listener.accept()
+            threading.Thread(target=self.serve, args=(connection, peer[0]), daemon=True).start()
 
-    def serve(self, s, host):
-        """Answers an active neighbour until its end; sends others away."""
-        with contextlib.suppress(OSError), s:
-            s.settimeout(5)
-            s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            answer = receive(s, len(greeting(self)))
+    def serve(self, connection, host):
+        """Answers an active neighbour until it closes the connection; refuses anybody else."""
+        with contextlib.suppress(OSError), connection:
+            connection.settimeout(5)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            answer = receive(connection, len(greeting(self)))
             if b" worker " in answer:  # of this example, or of another one
-                s.sendall(greeting(self))
+                connection.sendall(greeting(self))
             for j, side in self.sides.items():
                 if answer == greeting(self, side):
-                    s.settimeout(self.step_timeout)
-                    self.opened(j, s)
-                    return self.answer_all(j, s)
+                    connection.settimeout(self.step_timeout)
+                    self.opened(j, connection)
+                    return self.answer_all(j, connection)
             if answer:
                 alike = "with the same script, TF_CONFIG, flags and model"
                 self.tell(f"refused a connection from {host}: it is not {self.names('or')} {alike}")
 
-    def answer_all(self, j, s):
-        """Answers the messages on a connection until its end."""
+    def answer_all(self, j, connection):
+        """Answers the messages on a connection until the neighbour closes it."""
         error = "it closed the connection"
         try:
-            while len(received := receive(s, self.size)) == self.size:
+            while len(received := receive(connection, self.size)) == self.size:
                 sent = answer(self, received)
-                s.sendall(sent)
+                connection.sendall(sent)
                 self.note(j, sent, received)
         except OSError as lost:
             error = lost
-        self.closed(j, s, error)
+        self.closed(j, connection, error)
 
     def exchange(self, j, sent):
         """Sends a message to a passive neighbour; returns its own, or b"" if it is lost."""
-        s = self.open.get(j)
-        if s is None:
+        connection = self.open.get(j)
+        if connection is None:
             return b""
         try:
-            s.sendall(sent)
-            received = receive(s, self.size)
+            connection.sendall(sent)
+            received = receive(connection, self.size)
             if len(received) < self.size:
                 raise ConnectionError("it closed the connection")
         except OSError as error:
-            self.closed(j, s, error)
+            self.closed(j, connection, error)
             return b""
         self.note(j, sent, received)
         return received
 
     def note(self, j, sent, received):
-        """Keeps what an exchange with a neighbour says: its bytes, and the steps of both."""
+        """Stores what an exchange with a neighbour tells: its bytes, and the steps of both."""
         own, other = unpacked(sent)[0], unpacked(received)[0]
         with self.lock:
             self.moved += len(sent) + len(received)
@@ -522,17 +522,17 @@ class Pairs:
         moved, self.reported = self.moved - self.reported, self.moved
         return np.int64(moved)
 
-    def opened(self, j, s):
-        """Keeps the connection to a neighbour."""
-        self.open[j] = s
+    def opened(self, j, connection):
+        """Stores a new connection to neighbour j, and says so if there was one before."""
+        self.open[j] = connection
         if j in self.lost:
             self.lost.remove(j)
             self.tell(f"has {worker_name(self, self.sides[j])} again")
 
-    def closed(self, j, s, error):
-        """Forgets a connection."""
-        s.close()
-        if self.open.get(j) is s:
+    def closed(self, j, connection, error):
+        """Closes and forgets a connection, and says so unless neighbour j has finished."""
+        connection.close()
+        if self.open.get(j) is connection:
             del self.open[j]
             if j not in self.finished:
                 self.lost.add(j)
@@ -564,10 +564,10 @@ def separate_masks(state, rank):
 
 
 def gradients(model, state, x, y, flags, rank):
-    """Returns gradient(w, number) -> (the loss on a mini-batch of the rows x, y at w, g).
+    """Returns gradient(w, number) -> (loss, g), means over mini-batch `number` of the rows x, y.
 
-    The rows of a mini-batch depend on (seed, rank, number) and on nothing else, so that a
-    mini-batch can be drawn again elsewhere. watch(i, v): returns v, variable i of the model.
+    w and g are vectors. The rows of a mini-batch depend on (seed, rank, number) and on nothing
+    else, so that it can be drawn again elsewhere. watch(i, v) returns v, variable i of the model.
     """
 
     def gradient(w, number, watch=lambda i, v: v):
@@ -586,7 +586,7 @@ def gradients(model, state, x, y, flags, rank):
 
 
 def evaluation(model, w, state, x, y):
-    """Returns [loss, each of METRICS] at w, means over the rows (x, y)."""
+    """Returns [loss, each of METRICS] at the vector w, means over the rows of x, y."""
     outputs, _ = model.stateless_call(
         unpack(model, tf.debugging.check_numerics(w, "w")), state, x.read_value(), training=False
     )
@@ -596,14 +596,14 @@ def evaluation(model, w, state, x, y):
 
 # region: row
 def push_row(update, step, flags):
-    """Returns a Push, each column a float64 tensor.
+    """Returns a Push whose columns are scalars, tensors of float64.
 
-    Of an update, pulled and pushed are lists of vectors, version and ticket the counts of updates
-    at the pull and before the push, and push is the op that pushes.
+    An update has lists of the vectors that were pulled and pushed. Its version and ticket count the
+    updates at the pull and before the push; its push is the op that pushes.
     """
     with tf.control_dependencies([update.push]), tf.device(step.device):
         ticket = tf.identity(update.ticket)  # one message: the push has arrived, and its number
-    ticket = tf.identity(ticket)  # here: what follows it needs no second message
+    ticket = tf.identity(ticket)  # a copy on this device: what follows needs no second message
     times = []
     pulled = update.pulled or [update.version]
     for tensors in pulled, update.pushed, [ticket]:  # which a tf.function does in this order
@@ -627,16 +627,16 @@ def push_row(update, step, flags):
 
 
 # region: metrics
-# A line of metrics-<task>.csv is a push: global_step counts it, loss is that of its last
-# mini-batch, bytes are those pulled and pushed, and wait_seconds pass from the gradient to its
-# arrival. Or it is a test: its end, its begin, global_step, and TEST. Times are seconds since 1970.
+# A line of metrics-<task>.csv is a push or a test. A push has its number, global_step, the loss of
+# its last mini-batch, the bytes pulled and pushed, and the wait_seconds from gradient to arrival. A
+# test has the times of its end and begin, global_step, and TEST. Times are seconds since 1970.
 PUSH = "push_time,pull_time,global_step,local_steps,examples,loss,staleness,bytes,wait_seconds"
 Push = collections.namedtuple("Push", PUSH)
 TEST = {"test_loss": "min"} | {f"test_{name}": better for name, (better, _) in METRICS.items()}
 
 
 class Metrics:
-    """What a task leaves in OUTPUT_DIR: metrics-<task>.csv; the chief also flags.json."""
+    """Writes into OUTPUT_DIR what a task leaves: metrics-<task>.csv; the chief also flags.json."""
 
     def __init__(self, task, workers, parameters, flags, ps=0):
         """Raises ValueError for bad METRICS, a bad OUTPUT_DIR, or another model's checkpoint."""
@@ -644,15 +644,16 @@ class Metrics:
             # Not an object of Keras with update_state(): it would average over the tests before.
             if mode not in ("max", "min") or hasattr(metric, "update_state"):
                 raise ValueError(f'METRICS needs ("max" or "min", function), not {(mode, metric)}')
-        self.directory = folder = os.path.abspath(os.getenv("OUTPUT_DIR") or "output")
+        directory = os.path.abspath(os.getenv("OUTPUT_DIR") or "output")
+        self.directory = directory
         self.is_chief = task == workers[0]
         self.flags = flags
-        self.step = self.shown = 0
-        if set("*?[\\") & set(folder):  # patterns: it would find no checkpoint
-            raise ValueError(f"OUTPUT_DIR must have none of the signs *?[\\: {folder}")
-        os.makedirs(folder, exist_ok=True)
+        self.step, self.print_time = 0, 0
+        if set("*?[\\") & set(directory):  # patterns: it would find no checkpoint
+            raise ValueError(f"OUTPUT_DIR must have none of the signs *?[\\: {directory}")
+        os.makedirs(directory, exist_ok=True)
         if self.is_chief:
-            self.lock = open(f"{folder}/.chief", "w")
+            self.lock = open(f"{directory}/.chief", "w")
             try:
                 fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:  # another chief has it
@@ -669,19 +670,22 @@ class Metrics:
                 "arguments": vars(flags),
                 "versions": {"tensorflow": tf.__version__},
             }
-            if tf.train.latest_checkpoint(folder):
-                if json.load(open(f"{folder}/flags.json")).get("variables") != facts["variables"]:
-                    raise ValueError(f"{folder} has a checkpoint of another model")
-            with open(f"{folder}/flags.json.new", "w") as file:
+            if tf.train.latest_checkpoint(directory):
+                with open(f"{directory}/flags.json") as file:
+                    variables = json.load(file).get("variables")
+                if variables != facts["variables"]:
+                    raise ValueError(f"{directory} has a checkpoint of another model")
+            with open(f"{directory}/flags.json.new", "w") as file:
                 json.dump(facts, file, indent=2)
-            os.replace(f"{folder}/flags.json.new", f"{folder}/flags.json")  # no one reads a half
+            # At once, so that nobody reads half of it.
+            os.replace(f"{directory}/flags.json.new", f"{directory}/flags.json")
         # Line by line, so that even kill -9 loses none; it costs microseconds.
-        self.file = open(f"{folder}/metrics-{task[0]}-{task[1]}.csv", "a", 1)
+        self.file = open(f"{directory}/metrics-{task[0]}-{task[1]}.csv", "a", 1)
         # The line before a restart may have been cut short.
         print("# restart" if self.file.tell() else f"{PUSH},{','.join(TEST)}", file=self.file)
 
     def describe(self, data):
-        """Writes what tells the data of this task from that of others, before they are dealt."""
+        """Writes numbers that tell the data of this task, all its rows, from other data."""
         facts = {}
         for name, part in data._asdict().items():
             if isinstance(part, np.ndarray):  # a weighted sum, which hardly moves by rounding alone
@@ -691,20 +695,20 @@ class Metrics:
         print("# data", json.dumps(facts), file=self.file)
 
     def push(self, row):
-        """Writes a line for one update, the columns PUSH. Raises if the loss is not finite."""
+        """Writes an update's columns PUSH. Raises FloatingPointError if the loss is not finite."""
         numbers = [f"{number:.16g}" for number in row]  # of seconds since 1970, microseconds
         print(*numbers, *[""] * len(TEST), sep=",", file=self.file)
         row = Push(*row)
         self.step = int(row.global_step)
         if not np.isfinite(row.loss):
             raise FloatingPointError(f"loss is {row.loss} at update {self.step}")
-        if self.is_chief and row.push_time > self.shown + 1:
-            self.shown = row.push_time
+        if self.is_chief and row.push_time > self.print_time + 1:
+            self.print_time = row.push_time
             words = f"   loss {row.loss:.4g}   staleness {row.staleness:.0f}"
             print(f"update {self.step} of {self.flags.steps}{words}", flush=True)
 
     def test(self, began, step, *means):
-        """Writes and prints a test at `step` that began at that time: the columns TEST."""
+        """Writes and prints the means of a test of w at `step`, which began at the time `began`."""
         row = [f"{time.time():.6f}", f"{began:.6f}", step, *[""] * (len(Push._fields) - 3), *means]
         print(*row, sep=",", file=self.file)
         self.step = step
@@ -714,9 +718,9 @@ class Metrics:
 
 # region: calls
 def train(make_steps, test, metrics, manager, flags):
-    """Makes steps until all are made; the chief also tests w, and saves it.
+    """Makes all steps that are left; the chief also tests w and saves it.
 
-    make_steps(count): makes that many, and returns the columns PUSH of each, [count, 9].
+    make_steps(count) makes that many, and returns the columns PUSH of each, [count, 9].
     """
 
     def test_and_save():

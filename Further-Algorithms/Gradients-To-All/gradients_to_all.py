@@ -229,20 +229,20 @@ def parse_flags():
 
 
 # region: transport
-# All that knows of tf.distribute.experimental.rpc: another transport can take its place here.
+# Only this region uses tf.distribute.experimental.rpc: another transport can take its place.
 rpc = tf.distribute.experimental.rpc
 MAX_PART_SIZE = 900_000  # numbers in a message: gRPC refuses one of more than 4 MB
-PS_LOST = (  # the errors of a call to a ps that has ended, or begins anew
+PS_LOST = (  # the errors of a call to a ps that has ended, or listens anew
     tf.errors.UnavailableError,
     tf.errors.InternalError,
     tf.errors.AbortedError,
     tf.errors.CancelledError,
 )
-NOT_SERVED = "is not registered"  # the error of a call before the ps listens anew has this
+NOT_SERVED = "is not registered"  # stands in the error of a call before the ps listens anew
 
 
 def check_address(address):
-    """Raises OSError where a ps cannot listen at host:port: gRPC would not say so."""
+    """Raises OSError if a ps cannot listen at host:port, because gRPC would not say so."""
     host, port = address.rsplit(":", 1)
     host_and_port = host.strip("[]"), int(port)
     try:
@@ -258,7 +258,7 @@ def check_address(address):
 
 
 def listen(address, functions):
-    """Serves tf.functions by their names. The port is closed when what is returned is deleted."""
+    """Serves {name: tf.function}. Returns a listener, which closes the port when it is deleted."""
     listener = rpc.Server.create("grpc", address)
     for name, function in functions.items():
         listener.register(name, function)
@@ -267,9 +267,9 @@ def listen(address, functions):
 
 
 def connect(address, seconds):
-    """Waits for a server, and returns a client: client.name(...).get_value() calls a function.
+    """Returns a client of the server at host:port: client.name(...).get_value() calls a function.
 
-    Raises TimeoutError if no server answers in so many seconds; no call takes longer either.
+    Raises TimeoutError if no server answers within `seconds`. A call that takes longer fails, too.
     """
     try:
         return rpc.Client.create("grpc", address, timeout_in_ms=1000 * seconds)
@@ -282,12 +282,12 @@ Part = collections.namedtuple("Part", "vector index dtype begin end slice ps")
 
 
 def state_of(model):
-    """Returns {"state_0": values, ...}: vectors of what Keras keeps beside w, such as means."""
+    """Returns {"state_0": vector, ...}: what Keras keeps beside w, such as moving means."""
     return {f"state_{i}": np.ravel(v) for i, v in enumerate(model.non_trainable_variables)}
 
 
 def vectors_of(model):
-    """Returns {"w": all parameters, and the state}. Raises ValueError if w is not finite."""
+    """Returns {"w": all parameters, "state_0": ...}. Raises ValueError for NaN or several types."""
     dtypes = sorted({v.dtype for v in model.trainable_variables})
     if len(dtypes) > 1:
         raise ValueError(f"w is one vector, of types that don't all match: {', '.join(dtypes)}")
@@ -296,12 +296,12 @@ def vectors_of(model):
 
 
 def sizes_of(model):
-    """Returns [[name, dtype, size]] of these vectors: all that a ps needs to know of a model."""
+    """Returns [[name, dtype, size]] of vectors_of(): all that a ps needs to know of a model."""
     return [[name, str(v.dtype), v.size] for name, v in vectors_of(model).items()]
 
 
 def layout(sizes, ps):
-    """Returns the parts of all vectors, of which each is on one of so many ps."""
+    """Returns [Part]: vectors of these sizes, cut to fit into messages, and dealt to so many ps."""
     parts = []
     for vector, dtype, size in sizes:
         count = min(size, ps * -(-size // (ps * MAX_PART_SIZE))) or 1
@@ -325,10 +325,10 @@ GONE = (  # the errors of a call to a task that has ended, hangs, or is about to
 
 
 class Group:
-    """The tasks of TF_CONFIG, which serve functions by rpc and call those of the others.
+    """Knows the tasks of TF_CONFIG. Each serves functions by rpc, and calls those of the others.
 
     Worker 0 gives all others its w, and counts who has come how far: see meet(). Worker k has the
-    rank k, a ps the one after the last worker's.
+    rank k, and a ps has the next rank after the last worker's.
     """
 
     def __init__(self, flags):
@@ -351,7 +351,7 @@ class Group:
         self.flags, self.sizes = flags, None  # sizes: sizes_of() the model
         self.run = tf.Variable(0, dtype=tf.int64)  # worker 0 takes a new number at each start
         self.applied = tf.Variable(0, dtype=tf.int64)  # gradients; on a ps, those forwarded
-        self.reported = collections.defaultdict(set)  # {what: ranks}, on worker 0
+        self.reported = collections.defaultdict(set)  # {event: ranks}, on worker 0
         self.clients = {}  # all are kept: to delete one would close others of the same address
         self.receivers = {}  # {name: client} of those to which this task sends gradients
         check_address(self.addresses[self.rank])
@@ -440,7 +440,7 @@ class Group:
 
     def take(self):
         """Counts a gradient that is applied here; returns how many were before."""
-        # assign_add and a read after it would not be one: two gradients could have the same number.
+        # By assign_add() and a read after it, two gradients could get the same number.
         return tf.raw_ops.ResourceCountUpTo(
             resource=self.applied.handle, limit=self.flags.steps * self.n, T=tf.int64
         )
@@ -465,14 +465,14 @@ class Group:
             return tf.identity(numbers[0])
 
     def functions_of_chief(self, shared):
-        """Returns {name: function} of what worker 0 has for all others. shared: variables."""
+        """Returns {name: function} that worker 0 serves for all others. shared: what they read."""
 
-        def note(what, rank):
-            return np.array(self.note(what.decode(), rank), np.int64)
+        def note(event, rank):
+            return np.array(self.note(event.decode(), rank), np.int64)
 
-        def report(run, what, rank):
+        def report(run, event, rank):
             with tf.control_dependencies([self.same(run)]):
-                return tf.numpy_function(note, [what, rank], tf.int64)
+                return tf.numpy_function(note, [event, rank], tf.int64)
 
         def status():
             return tf.numpy_function(lambda: json.dumps(self.status()).encode(), [], tf.string)
@@ -480,7 +480,7 @@ class Group:
         functions = {f"get_{i}": (v.read_value, []) for i, v in enumerate(shared)}
         functions["report"] = report, [COUNT, tf.TensorSpec([], tf.string), COUNT]
         functions["status"] = status, []
-        return {name: tf.function(*made, autograph=False) for name, made in functions.items()}
+        return {name: tf.function(*each, autograph=False) for name, each in functions.items()}
 
     def status(self):
         """Returns {"alike": what all tasks must have alike, and what worker 0 alone knows}."""
@@ -511,20 +511,20 @@ class Group:
             f"{self.names[0]} did not answer at {self.addresses[0]} in {REQUIRED_WAIT_SECONDS} s"
         )
 
-    def note(self, what, rank):
-        """Keeps, on worker 0, that a task has come so far; returns the ranks that have not."""
+    def note(self, event, rank):
+        """Stores, on worker 0, that a task has come so far; returns the ranks that have not."""
         if rank >= 0:
-            self.reported[what].add(int(rank))
-        return sorted(set(range(len(self.names))) - self.reported[what])
+            self.reported[event].add(int(rank))
+        return sorted(set(range(len(self.names))) - self.reported[event])
 
-    def report(self, what, rank):
+    def report(self, event, rank):
         """Tells worker 0 that the task `rank` has come so far; returns the ranks that have not."""
         if self.rank == 0:
-            return self.note(what, rank)
-        missing = self.chief().report(self.run.read_value(), tf.constant(what), np.int64(rank))
+            return self.note(event, rank)
+        missing = self.chief().report(self.run.read_value(), tf.constant(event), np.int64(rank))
         return missing.get_value().numpy().tolist()
 
-    def meet(self, what):
+    def meet(self, event):
         """Returns when all tasks have come so far: it is a barrier.
 
         Raises TimeoutError, with the names of the missing ones, if none of them comes, and no
@@ -532,7 +532,7 @@ class Group:
         """
         seen, deadline = None, np.inf
         with self.naming_the_lost(self.names[0]):
-            while missing := self.report(what, self.rank):
+            while missing := self.report(event, self.rank):
                 if seen != (int(self.applied), missing):
                     seen = int(self.applied), missing
                     deadline = time.monotonic() + REQUIRED_WAIT_SECONDS
@@ -557,7 +557,7 @@ class Group:
     def naming_the_lost(self, called=None):
         """Raises ConnectionError, with the name of the task, if a call fails because one is lost.
 
-        called: its name, where the error does not have it. That of a forwarder has two names.
+        called: its name, if the error has none. An error of a forwarder names it and a worker.
         """
         try:
             yield
@@ -589,10 +589,10 @@ def separate_masks(state, rank):
 
 
 def gradients(model, state, x, y, flags, rank):
-    """Returns gradient(w, number) -> (the loss on a mini-batch of the rows x, y at w, g).
+    """Returns gradient(w, number) -> (loss, g), means over mini-batch `number` of the rows x, y.
 
-    The rows of a mini-batch depend on (seed, rank, number) and on nothing else, so that a
-    mini-batch can be drawn again elsewhere. watch(i, v): returns v, variable i of the model.
+    w and g are vectors. The rows of a mini-batch depend on (seed, rank, number) and on nothing
+    else, so that it can be drawn again elsewhere. watch(i, v) returns v, variable i of the model.
     """
 
     def gradient(w, number, watch=lambda i, v: v):
@@ -611,7 +611,7 @@ def gradients(model, state, x, y, flags, rank):
 
 
 def evaluation(model, w, state, x, y):
-    """Returns [loss, each of METRICS] at w, means over the rows (x, y)."""
+    """Returns [loss, each of METRICS] at the vector w, means over the rows of x, y."""
     outputs, _ = model.stateless_call(
         unpack(model, tf.debugging.check_numerics(w, "w")), state, x.read_value(), training=False
     )
@@ -621,14 +621,14 @@ def evaluation(model, w, state, x, y):
 
 # region: row
 def push_row(update, step, flags):
-    """Returns a Push, each column a float64 tensor.
+    """Returns a Push whose columns are scalars, tensors of float64.
 
-    Of an update, pulled and pushed are lists of vectors, version and ticket the counts of updates
-    at the pull and before the push, and push is the op that pushes.
+    An update has lists of the vectors that were pulled and pushed. Its version and ticket count the
+    updates at the pull and before the push; its push is the op that pushes.
     """
     with tf.control_dependencies([update.push]), tf.device(step.device):
         ticket = tf.identity(update.ticket)  # one message: the push has arrived, and its number
-    ticket = tf.identity(ticket)  # here: what follows it needs no second message
+    ticket = tf.identity(ticket)  # a copy on this device: what follows needs no second message
     times = []
     pulled = update.pulled or [update.version]
     for tensors in pulled, update.pushed, [ticket]:  # which a tf.function does in this order
@@ -652,16 +652,16 @@ def push_row(update, step, flags):
 
 
 # region: metrics
-# A line of metrics-<task>.csv is a push: global_step counts it, loss is that of its last
-# mini-batch, bytes are those pulled and pushed, and wait_seconds pass from the gradient to its
-# arrival. Or it is a test: its end, its begin, global_step, and TEST. Times are seconds since 1970.
+# A line of metrics-<task>.csv is a push or a test. A push has its number, global_step, the loss of
+# its last mini-batch, the bytes pulled and pushed, and the wait_seconds from gradient to arrival. A
+# test has the times of its end and begin, global_step, and TEST. Times are seconds since 1970.
 PUSH = "push_time,pull_time,global_step,local_steps,examples,loss,staleness,bytes,wait_seconds"
 Push = collections.namedtuple("Push", PUSH)
 TEST = {"test_loss": "min"} | {f"test_{name}": better for name, (better, _) in METRICS.items()}
 
 
 class Metrics:
-    """What a task leaves in OUTPUT_DIR: metrics-<task>.csv; the chief also flags.json."""
+    """Writes into OUTPUT_DIR what a task leaves: metrics-<task>.csv; the chief also flags.json."""
 
     def __init__(self, task, workers, parameters, flags, ps=0):
         """Raises ValueError for bad METRICS, a bad OUTPUT_DIR, or another model's checkpoint."""
@@ -669,15 +669,16 @@ class Metrics:
             # Not an object of Keras with update_state(): it would average over the tests before.
             if mode not in ("max", "min") or hasattr(metric, "update_state"):
                 raise ValueError(f'METRICS needs ("max" or "min", function), not {(mode, metric)}')
-        self.directory = folder = os.path.abspath(os.getenv("OUTPUT_DIR") or "output")
+        directory = os.path.abspath(os.getenv("OUTPUT_DIR") or "output")
+        self.directory = directory
         self.is_chief = task == workers[0]
         self.flags = flags
-        self.step = self.shown = 0
-        if set("*?[\\") & set(folder):  # patterns: it would find no checkpoint
-            raise ValueError(f"OUTPUT_DIR must have none of the signs *?[\\: {folder}")
-        os.makedirs(folder, exist_ok=True)
+        self.step, self.print_time = 0, 0
+        if set("*?[\\") & set(directory):  # patterns: it would find no checkpoint
+            raise ValueError(f"OUTPUT_DIR must have none of the signs *?[\\: {directory}")
+        os.makedirs(directory, exist_ok=True)
         if self.is_chief:
-            self.lock = open(f"{folder}/.chief", "w")
+            self.lock = open(f"{directory}/.chief", "w")
             try:
                 fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:  # another chief has it
@@ -694,19 +695,22 @@ class Metrics:
                 "arguments": vars(flags),
                 "versions": {"tensorflow": tf.__version__},
             }
-            if tf.train.latest_checkpoint(folder):
-                if json.load(open(f"{folder}/flags.json")).get("variables") != facts["variables"]:
-                    raise ValueError(f"{folder} has a checkpoint of another model")
-            with open(f"{folder}/flags.json.new", "w") as file:
+            if tf.train.latest_checkpoint(directory):
+                with open(f"{directory}/flags.json") as file:
+                    variables = json.load(file).get("variables")
+                if variables != facts["variables"]:
+                    raise ValueError(f"{directory} has a checkpoint of another model")
+            with open(f"{directory}/flags.json.new", "w") as file:
                 json.dump(facts, file, indent=2)
-            os.replace(f"{folder}/flags.json.new", f"{folder}/flags.json")  # no one reads a half
+            # At once, so that nobody reads half of it.
+            os.replace(f"{directory}/flags.json.new", f"{directory}/flags.json")
         # Line by line, so that even kill -9 loses none; it costs microseconds.
-        self.file = open(f"{folder}/metrics-{task[0]}-{task[1]}.csv", "a", 1)
+        self.file = open(f"{directory}/metrics-{task[0]}-{task[1]}.csv", "a", 1)
         # The line before a restart may have been cut short.
         print("# restart" if self.file.tell() else f"{PUSH},{','.join(TEST)}", file=self.file)
 
     def describe(self, data):
-        """Writes what tells the data of this task from that of others, before they are dealt."""
+        """Writes numbers that tell the data of this task, all its rows, from other data."""
         facts = {}
         for name, part in data._asdict().items():
             if isinstance(part, np.ndarray):  # a weighted sum, which hardly moves by rounding alone
@@ -716,20 +720,20 @@ class Metrics:
         print("# data", json.dumps(facts), file=self.file)
 
     def push(self, row):
-        """Writes a line for one update, the columns PUSH. Raises if the loss is not finite."""
+        """Writes an update's columns PUSH. Raises FloatingPointError if the loss is not finite."""
         numbers = [f"{number:.16g}" for number in row]  # of seconds since 1970, microseconds
         print(*numbers, *[""] * len(TEST), sep=",", file=self.file)
         row = Push(*row)
         self.step = int(row.global_step)
         if not np.isfinite(row.loss):
             raise FloatingPointError(f"loss is {row.loss} at update {self.step}")
-        if self.is_chief and row.push_time > self.shown + 1:
-            self.shown = row.push_time
+        if self.is_chief and row.push_time > self.print_time + 1:
+            self.print_time = row.push_time
             words = f"   loss {row.loss:.4g}   staleness {row.staleness:.0f}"
             print(f"update {self.step} of {self.flags.steps}{words}", flush=True)
 
     def test(self, began, step, *means):
-        """Writes and prints a test at `step` that began at that time: the columns TEST."""
+        """Writes and prints the means of a test of w at `step`, which began at the time `began`."""
         row = [f"{time.time():.6f}", f"{began:.6f}", step, *[""] * (len(Push._fields) - 3), *means]
         print(*row, sep=",", file=self.file)
         self.step = step
@@ -739,9 +743,9 @@ class Metrics:
 
 # region: calls
 def train(make_steps, test, metrics, manager, flags):
-    """Makes steps until all are made; the chief also tests w, and saves it.
+    """Makes all steps that are left; the chief also tests w and saves it.
 
-    make_steps(count): makes that many, and returns the columns PUSH of each, [count, 9].
+    make_steps(count) makes that many, and returns the columns PUSH of each, [count, 9].
     """
 
     def test_and_save():

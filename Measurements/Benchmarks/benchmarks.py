@@ -41,13 +41,13 @@ START_UP, IMPORT = "start of HogWild, seconds", "import of TensorFlow, seconds"
 # What leaves rate.json: the updates per second from the barrier "start" to the last update.
 TIMING = [
     (
-        "            saved = int(pulled[1])",
-        "            metrics.began = time.monotonic()\n            saved = int(pulled[1])",
+        "            saved_step = int(pulled[1])",
+        "            metrics.began = time.monotonic()\n            saved_step = int(pulled[1])",
     ),
     (
         '        if metrics.is_chief:\n            wait_until(lambda: ps.report("done")',
         "        rate = flags.steps / (time.monotonic() - metrics.began)\n"
-        "        with open(f'{metrics.folder}/rate.json', 'w') as file:\n"
+        "        with open(f'{metrics.directory}/rate.json', 'w') as file:\n"
         "            json.dump(rate, file)\n"
         '        if metrics.is_chief:\n            wait_until(lambda: ps.report("done")',
     ),

@@ -27,8 +27,8 @@ MISTAKES = {
         ],
         "the batches of another worker": [
             (
-                "evaluate = gradients(model, x, y, flags, 0)",
-                "evaluate = gradients(model, x, y, flags, 1)",
+                "model.non_trainable_variables, x, y, flags, 0)",
+                "model.non_trainable_variables, x, y, flags, 1)",
             )
         ],
     },
@@ -50,7 +50,7 @@ MISTAKES = {
         "a name is that of the update before": [
             ("manager.save(number)", "manager.save(number - 1)")
         ],
-        "six are kept": [("metrics.folder, 5,", "metrics.folder, 6,")],
+        "six are kept": [("metrics.directory, 5,", "metrics.directory, 6,")],
     },
     "examples": {"one": [("{self.flags.batch_size}", "1")]},
     "times": {

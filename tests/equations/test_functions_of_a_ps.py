@@ -515,7 +515,7 @@ def test_places_that_get_lost_are_caught(changes, tmp_path):
             marks=pytest.mark.long,
         ),
         ("Further-Algorithms/DiLoCo", [('{"velocity": u}', "{}")]),
-        ("HogWild", [('saved["global_step"] = clock.variable', "pass")]),
+        ("HogWild", [('entries["global_step"] = clock.variable', "pass")]),
     ],
 )
 def test_what_no_checkpoint_has_is_caught(name, changes, tmp_path):

@@ -165,7 +165,8 @@ def alone(script, text, folder):
     model = module.make_model(data)
     first = [v.numpy() for v in model.trainable_variables]
     expected, w = first, tf.Variable(interleaved.flat(first))
-    gradient = module.gradients(model, *map(tf.constant, data[:2]), flags, 0)
+    x, y = map(tf.constant, data[:2])
+    gradient = module.gradients(model, model.non_trainable_variables, x, y, flags, 0)
     make = tf.function(lambda number: module.update(w, number, gradient, flags)[0])
     for number in range(UPDATES):
         losses.append(float(make(tf.constant(number, tf.int64))))

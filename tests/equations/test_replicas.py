@@ -80,13 +80,13 @@ def test_w_is_the_same_to_the_last_bit_on_all_workers(run):
         COLLECTIVE,
         [
             (
-                "    return step, steps_at_once, test, manager\n",
+                "    return step, make_steps, test, manager\n",
                 "    def save(when):\n"
                 "        path = os.path.join(directory, 'w-%s-%d' % (when, ranks[0]))\n"
                 "        np.savez(path, *[v.numpy() for v in w])\n"
                 "    save('first')\n"
                 "    manager.save_w = save\n"
-                "    return step, steps_at_once, test, manager\n",
+                "    return step, make_steps, test, manager\n",
             ),
             ("    # Nobody leaves", "    manager.save_w('last')\n    # Nobody leaves"),
             # Each would begin elsewhere; the strategy sends what the chief has.
@@ -268,7 +268,7 @@ def test_a_long_run_needs_no_more_threads_and_one_that_hangs_is_named(tmp_path):
 def test_all_end_where_one_waits_for_something_else(as_tasks, tmp_path):
     """TensorFlow's servers all answer, so that nobody is named."""
     script = tmp_path / COLLECTIVE.name
-    hangs = "            for row in steps_at_once("
+    hangs = "            for row in make_steps("
     sleep = "            time.sleep(1000 * (metrics.step > 20 and not metrics.is_chief))\n"
     script.write_text(examples.replaced(COLLECTIVE, [(hangs, sleep + hangs)]))
     codes, output = as_tasks.run(script, tmp_path, "--steps", "100000", "--step-timeout", "4")

@@ -30,7 +30,7 @@ GRADIENTS = (
     "        return mean, tape.gradient(mean, w)\n",
 )
 BEGINS = "def algorithm(", "def server("  # the first function of a script
-WAIT = "            if what:\n"
+WAIT = "            if fault:\n"
 TOLD = '            print("in vain", seconds)\n' + WAIT
 RUNS = {  # (an example, its workers, its ps): flags
     ("HogWild/hogwild.py", 3, 2): [],

@@ -186,7 +186,7 @@ def judged(directory, monkeypatch, steps, patience=0, begin=0, in_a_test=1, lost
 
     script.Metrics.test = test
     flags = types.SimpleNamespace(steps=steps, early_stopping=patience, checkpoint_timeout=5)
-    cluster = types.SimpleNamespace(folder=str(directory), rank=None, workers=[], ps=[])
+    cluster = types.SimpleNamespace(directory=str(directory), rank=None, workers=[], ps=[])
     with monkeypatch.context() as patch:
         patch.setattr(script.tf.train, "latest_checkpoint", latest_checkpoint)
         best = script.judge(cluster, model, data, flags)

@@ -13,6 +13,7 @@ SCRIPTS = examples.scripts()
 ALGORITHM_LINES = 60
 # The regions below the divider, in their order; no script has all of them.
 BELOW = [
+    "protocol",
     *("rounds", "clocks", "together"),
     "flags",
     *("tasks", "transport", "parts", "serve", "checkpoint", "call"),

@@ -121,7 +121,7 @@ def test_scripts_write_what_tells_data_apart(case, name, tmp_path, monkeypatch):
         task = "worker", index
         metrics = object.__new__(module.Metrics)
         if name == "HogWild":
-            metrics.folder = str(tmp_path)
+            metrics.directory = str(tmp_path)
             metrics.begin(*task, data)
         else:
             metrics.file = open(tmp_path / f"metrics-worker-{index}.csv", "a")

@@ -190,7 +190,8 @@ class Workers(interleaved.Harness):
                     gradients[k] = script.gradients_of_files(models[k], iter(rows))
                     continue
                 x, y = (script.tf.constant(part[k::n]) for part in (data.x_train, data.y_train))
-                gradients[k] = script.gradients(models[k], x, y, self.flags, k)
+                state = models[k].non_trainable_variables
+                gradients[k] = script.gradients(models[k], state, x, y, self.flags, k)
             self.shapes = [tuple(v.shape) for v in models[0].trainable_variables]
             self.first_values, sizes = script.vectors_of(models[0]), script.sizes_of(models[0])
         else:

@@ -120,7 +120,7 @@ def metrics_of(script, tasks, variables, flags, folder, ps=3):
     if not hasattr(script, "serve_part"):
         return script.Metrics(tasks[0], tasks, variables, flags, ps)
     cluster = types.SimpleNamespace(
-        folder=str(folder), rank=0, task=tasks[0], workers=tasks, ps=["a:1"] * ps
+        directory=str(folder), rank=0, task=tasks[0], workers=tasks, ps=["a:1"] * ps
     )
     model = types.SimpleNamespace(trainable_variables=variables, non_trainable_variables=[])
     metrics = script.Metrics(cluster, model, flags)

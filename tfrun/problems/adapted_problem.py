@@ -47,13 +47,13 @@ column_layouts: dict[str, "Columns"] = {}
 
 
 class Data(Arrays):
-    """The four arrays; `own` has the same as the user's load_data() grouped them."""
+    """Holds the four arrays; `own` has the same as the user's load_data() grouped them."""
 
     own: Arrays
 
 
 class Columns:
-    """Several arrays, with a row for each example, as the columns of one matrix, and back.
+    """Turns several arrays, with a row for each example, into columns of one matrix, and back.
 
     parts: arrays or tensors in lists, tuples and dicts. The matrix is of float32.
     """
@@ -70,7 +70,7 @@ class Columns:
     def pack(self, parts: Any) -> Any:
         """Returns the matrix, [rows, columns].
 
-        Arrays need no TensorFlow for it, which a script starts as it needs it, after load_data().
+        NumPy packs arrays: load_data() must not start TensorFlow, which a script does after it.
         """
         flat = keras.tree.flatten(parts)
         is_data = all(isinstance(part, np.ndarray) for part in flat)
@@ -153,7 +153,10 @@ def arrays(part: Any, where: str) -> Any:
 
 
 def array(part: Any, where: str) -> np.ndarray:
-    """Returns numbers in the byte order of this machine. Raises ValueError where there are none."""
+    """Returns a part of the data as an array of numbers, in the byte order of this machine.
+
+    Raises ValueError if it has anything but finite numbers. where: its name in the error.
+    """
     for convert in "toarray", "to_numpy", "numpy":  # of scipy.sparse, of pandas, of a tensor
         if hasattr(part, convert):
             part = getattr(part, convert)()
@@ -197,7 +200,7 @@ class Unpack(keras.layers.Layer):
 
 
 class Pack(keras.layers.Layer):
-    """Makes the columns of one matrix of the model's outputs."""
+    """Packs the model's outputs into the columns of one matrix, [rows, columns]."""
 
     def call(self, outputs: Any) -> Any:
         flat = keras.tree.flatten(outputs)
@@ -313,7 +316,7 @@ def grouped(kind: str, values: Any) -> Any:
 
 
 def widened(values: Any) -> Any:
-    """Returns the values in float32 where they have half of it: a mean over rows needs more."""
+    """Returns values of float16 or bfloat16 in float32, which a mean over rows needs."""
 
     def wide(part: Any) -> Any:
         half = keras.backend.standardize_dtype(part.dtype) in ("float16", "bfloat16")
@@ -323,7 +326,7 @@ def widened(values: Any) -> Any:
 
 
 def of_each_row(function: Callable) -> Callable:
-    """Returns a loss or metric of one's own, as a function of what scripts have."""
+    """Returns a user's loss or metric as a function of y and outputs, the arrays of a script."""
 
     def value(y: Any, outputs: Any) -> Any:
         values = function(grouped("y", y), widened(grouped("outputs", outputs)))
@@ -334,9 +337,9 @@ def of_each_row(function: Callable) -> Callable:
 
 
 def refuse_other_rows(function: Callable, y: Any, outputs: Any, values: Any) -> None:
-    """Raises ValueError where the values are no numbers for each row of y and the outputs.
+    """Raises ValueError unless the values of a function have a number for each row of y.
 
-    Where y has rows and the outputs have rows and one column, their difference is a matrix.
+    If y has the shape [rows] and outputs have [rows, 1], for example, y - outputs is a matrix.
     """
     shape, rows = getattr(values, "shape", ()), outputs.shape[0]
     if not shape or rows is None:  # a mean of all rows; or known later
@@ -355,7 +358,7 @@ def refuse_other_rows(function: Callable, y: Any, outputs: Any, values: Any) -> 
 
 
 def checked(metrics: dict[str, tuple[str, Any]]) -> dict[str, tuple[str, Any]]:
-    """Returns METRICS for the scripts. Raises ValueError where one has no name or no function."""
+    """Returns METRICS as scripts take them. Raises ValueError for a bad name or no function."""
     for name, pair in metrics.items():
         if not re.fullmatch(r"(?!loss$)[\w %@.-]+", name):
             raise ValueError(
