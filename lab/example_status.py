@@ -73,7 +73,7 @@ def marks(*paths: pathlib.Path) -> list[str]:
             )
             numbers = [str(n) for n, line in enumerate(text.splitlines(), 1) if TODO in line]
             if numbers:
-                lines.append(f"{shown(path)}: line {', '.join(numbers)}")
+                lines.append(f"{shown(path)}: {TODO} in line {', '.join(numbers)}")
     return lines
 
 
@@ -145,10 +145,14 @@ def steps(name: str, pages: list[str]) -> list[Step]:
     row = "OUTPUT_DIR=Your-Model bash Your-Model/run_matrix.sh --only " + name.rpartition("/")[2]
     return [
         Step("git knows all files", unknown_files(name), "git add -A"),
-        Step("the script", marks(main_script(name)), f"{write}; then {test}"),
+        Step("the script", marks(main_script(name)), write),
         Step("the reference and mistakes", marks(*tests(name)), f"{write}; then {test}"),
         Step("results", missing_results(name), f"python lab/measure/results.py {name}"),
-        Step("pictures", unnoted_pictures(name), "python lab/pages/picture_digests.py"),
+        Step(
+            "pictures and their notes",
+            unnoted_pictures(name),
+            "python lab/pages/picture_digests.py",
+        ),
         Step("the row in Your-Model", missing_row(name), row),
         Step("the page and the lists", marks(*lists), write),
         Step("the figure", outdated_figures(name), "python lab/drawings/diagrams.py --fix"),

@@ -138,7 +138,7 @@ WRITE = f"write what {new_example.TODO} asks for"
 TEST = "bash tests/run.sh all equations -k delay_compensation"
 STEPS = [  # what --status says is next, while one does it
     "git add -A",
-    f"{WRITE}; then {TEST}",  # in the script
+    WRITE,  # in the script
     f"{WRITE}; then {TEST}",  # in the reference
     f"python lab/measure/results.py {NEW}",
     "git add -A",
@@ -164,7 +164,7 @@ def do(root, command, output):
     """Does what --status says is next; it writes what comes of runs, and draws one figure only."""
     if command.startswith(WRITE):
         for name, numbers in re.findall(
-            r"(?m)^ {10}(\S+): line ([\d, ]+)$", output.split("left")[0]
+            r"(?m)^ {10}(\S+): @@TODO@@ in line ([\d, ]+)$", output.split("left")[0]
         ):
             lines = (root / name).read_text().split("\n")
             for number in map(int, numbers.split(", ")):
