@@ -23,6 +23,7 @@ EQUATIONS, DRAWINGS, FIGURES = (
 )
 COSTS, CHANGES = ROOT / "docs" / "costs.md", ROOT / "CHANGELOG.md"
 MATRIX = ROOT / "Your-Model" / "matrix.json"
+PICTURES, FIX_PAGES = "python lab/pages/picture_digests.py", "python lab/pages/readmes.py --fix"
 
 
 class Step(NamedTuple):
@@ -61,20 +62,44 @@ def unfinished() -> list[pathlib.Path]:
 
 
 def marks(*paths: pathlib.Path) -> list[str]:
-    """Returns a line for each of these files with a mark: the numbers of the lines that have one.
+    """Returns a line for each of these files that has marks: the numbers of their lines."""
+    files = [path for path in paths if path.exists()]
+    return [line for path in files for line in located(path, marked_lines(read(path)))]
+
+
+def marked_lines(text: str) -> list[int]:
+    """Returns the numbers of the lines of a text that have a mark.
 
     Of a generated part the first line counts, which says what is generated.
     """
-    lines = []
-    for path in paths:
-        if path.exists():
-            text = readmes.PART.sub(
-                lambda part: part[1] + "\n" * part[0].count("\n", len(part[1])), read(path)
-            )
-            numbers = [str(n) for n, line in enumerate(text.splitlines(), 1) if TODO in line]
-            if numbers:
-                lines.append(f"{shown(path)}: {TODO} in line {', '.join(numbers)}")
-    return lines
+    text = readmes.PART.sub(lambda part: part[1] + "\n" * part[0].count("\n", len(part[1])), text)
+    return [number for number, line in enumerate(text.splitlines(), 1) if TODO in line]
+
+
+def located(path: pathlib.Path, numbers: list[int]) -> list[str]:
+    """Returns a line that names these lines of a file; none where there are none."""
+    return [f"{shown(path)}: {TODO} in line {', '.join(map(str, numbers))}"] if numbers else []
+
+
+def list_marks(name: str) -> list[str]:
+    """Returns such lines for the lists of all examples: only what this example has there.
+
+    That is a line with its folder, or its paper. A title of CHANGELOG.md is that of the line below.
+    """
+    page = read(ROOT / name / "README.md")
+    own = [f"(../{name}/)", f"({name}/)", f"{TODO}-{stem(name)} |"]
+    for keys in re.findall("generated: papers ([^ ]+) -->", page):
+        own += [f"{key} |" for key in keys.split(",")]
+    left = []
+    for path in (COSTS, papers.PAPERS, CHANGES):
+        lines = [*read(path).splitlines(), ""]
+        numbers = []
+        for number in marked_lines(read(path)):
+            at = number if lines[number - 1].startswith("## ") else number - 1
+            if any(word in lines[at] for word in own):
+                numbers.append(number)
+        left += located(path, numbers)
+    return left
 
 
 def unknown_files(name: str) -> list[str]:
@@ -140,7 +165,7 @@ def outdated_pages() -> list[str]:
 def steps(name: str, pages: list[str]) -> list[Step]:
     """Returns the steps of an example, in their order. pages: what outdated_pages() returns."""
     write = f"write what {TODO} asks for"
-    lists = [ROOT / name / "README.md", drawing(name), COSTS, papers.PAPERS, CHANGES]
+    page = marks(ROOT / name / "README.md", drawing(name))
     test = f"bash tests/run.sh all equations -k {stem(name)}"
     row = "OUTPUT_DIR=Your-Model bash Your-Model/run_matrix.sh --only " + name.rpartition("/")[2]
     return [
@@ -148,15 +173,11 @@ def steps(name: str, pages: list[str]) -> list[Step]:
         Step("the script", marks(main_script(name)), write),
         Step("the reference and mistakes", marks(*tests(name)), f"{write}; then {test}"),
         Step("results", missing_results(name), f"python lab/measure/results.py {name}"),
-        Step(
-            "pictures and their notes",
-            unnoted_pictures(name),
-            "python lab/pages/picture_digests.py",
-        ),
+        Step("pictures and their notes", unnoted_pictures(name), PICTURES),
         Step("the row in Your-Model", missing_row(name), row),
-        Step("the page and the lists", marks(*lists), write),
+        Step("the page and the lists", [*page, *list_marks(name)], write),
         Step("the figure", outdated_figures(name), "python lab/drawings/diagrams.py --fix"),
-        Step("generated parts", pages, "python lab/pages/readmes.py --fix"),
+        Step("generated parts", pages, FIX_PAGES),
     ]
 
 
@@ -174,14 +195,18 @@ def show(name: str | None) -> int:
     """Prints the steps of an example, or of all that are unfinished; returns 1 if one is left."""
     if name and name not in reading_order.names():
         raise ToolError(f"there is no example {name}: docs/reading-order.txt names them")
-    pages, code = outdated_pages(), 0
-    for example in [name] if name else reading_order.examples():
-        own_pages = pages if name else [page for page in pages if page.startswith(f"{example}/")]
-        todo = steps(example, own_pages)
-        is_left = any(step.left for step in todo)
-        if name or is_left:
-            print(text_of(example, todo))
-        code = code or int(is_left)
-    if not name and not code:
-        print("no example is unfinished")
-    return code
+    pages = outdated_pages()
+    if name:
+        todo = steps(name, pages)
+        print(text_of(name, todo))
+        return int(any(step.left for step in todo))
+    unfinished_ones = [
+        example  # a new one makes pages of others outdated, which are finished all the same
+        for example in reading_order.examples()
+        if any(step.left for step in steps(example, []))
+    ]
+    for example in unfinished_ones:
+        print(text_of(example, steps(example, pages)))
+    if not unfinished_ones:
+        print("\n".join([*pages, f"next: {FIX_PAGES}"] if pages else ["all examples are done"]))
+    return int(bool(unfinished_ones or pages))
