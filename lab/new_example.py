@@ -2,11 +2,17 @@
 
     python lab/new_example.py HogWild My-Algorithm
     python lab/new_example.py HogWild Further-Algorithms/My-Algorithm
+    python lab/new_example.py --status Further-Algorithms/My-Algorithm
+    python lab/new_example.py --status
 
 Writes the script and run.sh under the new name, a page with all sections, a file for its reference
 and mistakes in tests/equations/, a drawing, and lines in docs/reading-order.txt, docs/costs.md,
-docs/papers.txt and CHANGELOG.md. Then it lists all files of an example, and who writes them.
-TODO marks what you have to write; a test fails while one is left. CONTRIBUTING.md has the steps.
+docs/papers.txt and CHANGELOG.md. It also begins a test where the source's script has one of its
+own. Then it lists all files of an example, and who writes them. TODO marks what you have to write;
+a test fails while one is left.
+
+--status shows the steps of CONTRIBUTING.md that are done, and the next one, of this example or of
+all that are unfinished; it exits with 1 while a step is left.
 """
 
 import argparse
@@ -18,19 +24,15 @@ import shutil
 import sys
 from collections.abc import Callable
 
-from lab import docstrings, examples, reading_order, regions
+from lab import docstrings, example_status, examples, reading_order, regions
+from lab.example_status import CHANGES, COSTS, EQUATIONS, TODO, stem
 from lab.examples import ROOT, ToolError, shown
-from lab.pages import papers, readmes
-
-TODO = "@@TODO@@"  # what the author has to write; own_results.NOT_MEASURED: what to measure
-EQUATIONS = ROOT / "tests" / "equations"
-DRAWINGS, FIGURES = ROOT / "lab" / "drawings", ROOT / "docs" / "figures"
-COSTS, CHANGES = ROOT / "docs" / "costs.md", ROOT / "CHANGELOG.md"
+from lab.pages import papers
 
 TEMPLATES = ROOT / "lab" / "templates"
 # {a kind of script that tests/equations/ compares: (the class of lab/references.py that a reference
-# derives from, the method that it has to write, what this does)}. Scripts of another kind need a
-# test of their own.
+# derives from, the method that it has to write, what this does)}. A script whose source has
+# COMPARED_BY, whatever its kind, needs a test of its own.
 ASYNCHRONOUS = (
     "HogWild",
     "update(self, k, version, w_k)",
@@ -41,11 +43,17 @@ SYNCHRONOUS = (
     "move(self, g, those)",
     "moves self.w by the gradients g of the workers `those`.",
 )
+GOSSIP = (
+    "Gossip",
+    "move(self, g, those)",
+    "moves self.own[k] of each worker k of `those` by their gradients g.",
+)
 REFERENCES = {
     "parameter server, asynchronous": ASYNCHRONOUS,
-    "single process": ASYNCHRONOUS,
     "train and evaluate": ASYNCHRONOUS,
     "parameter server, synchronous": SYNCHRONOUS,
+    "all-reduce": SYNCHRONOUS,
+    "gossip, synchronous": GOSSIP,
 }
 # What an example still needs behind create(), and which command writes it.
 BY_TOOLS = {
@@ -55,16 +63,6 @@ BY_TOOLS = {
     "lab/drawings/diagrams.py --fix": "docs/figures/{figure}",
     "lab/pages/readmes.py --fix": "what is generated of README.md, {name}/README.md and others",
 }
-
-
-def stem(name: str) -> str:
-    """Returns the name of an example's script, without its ending."""
-    return name.rpartition("/")[2].replace("-", "_").lower()
-
-
-def figure(name: str) -> str:
-    """Returns the name of the file with an example's figure."""
-    return name.rpartition("/")[2].lower() + ".svg"
 
 
 def paper(name: str) -> str:
@@ -98,8 +96,8 @@ def check_name(name: str) -> None:
     if importlib.util.find_spec(stem(name)):
         raise ToolError(f"{stem(name)}.py would hide a Python module of that name: choose another")
     others = [other for other in reading_order.names() if stem(other) == stem(name)]
-    files = [folder / f"{stem(name)}.py" for folder in (EQUATIONS, DRAWINGS)]
-    for path in [ROOT / name, *files, FIGURES / figure(name), *(ROOT / other for other in others)]:
+    files = [*example_status.tests(name), example_status.drawing(name), example_status.figure(name)]
+    for path in [ROOT / name, *files, *(ROOT / other for other in others)]:
         if path.exists():
             raise ToolError(f"{shown(path)} exists already: remove it, or choose another name")
 
@@ -161,7 +159,9 @@ def from_template(template: str, source: str, name: str, **more: str) -> str:
             name=own,
             class_name="".join(word[0].upper() + word[1:] for word in own.split("-")),
             up="../" * (1 + name.count("/")),
-            figure=figure(name),
+            folder=name,
+            stem=stem(name),
+            figure=example_status.figure(name).name,
             paper=paper(name),
             todo=TODO,
             **more,
@@ -169,18 +169,23 @@ def from_template(template: str, source: str, name: str, **more: str) -> str:
     )
 
 
-def new_equation(source: str, name: str) -> str:
-    """Returns the text of the file in tests/equations/, by the kind of the source's script."""
+def new_tests(source: str, name: str) -> dict[pathlib.Path, str]:
+    """Returns {path in tests/equations/: its text}: a reference, for the test of the source.
+
+    If that one compares the source alone, the new example begins a test of its own.
+    """
+    equation, test = example_status.tests(name)
     script = docstrings.script(ROOT / source)
-    kind = docstrings.field(script, "Kind")
-    if kind in REFERENCES:
-        base, method, task = REFERENCES[kind]
-        return from_template("equation.txt", source, name, base=base, method=method, task=task)
     module = examples.load(EQUATIONS / f"{script.stem}.py")
-    line = f'COMPARED_BY = "{module.COMPARED_BY}"'
-    if len(line) > 100:  # as ruff writes it
-        line = f'COMPARED_BY = (\n    "{module.COMPARED_BY}"\n)'
-    return from_template("compared.txt", source, name, compared_by=line)
+    if hasattr(module, "COMPARED_BY"):
+        model = module.COMPARED_BY.partition("::")[0]
+        return {
+            equation: from_template("compared.txt", source, name),
+            test: from_template("test.txt", source, name, model=model),
+        }
+    base, method, task = REFERENCES[docstrings.field(script, "Kind")]
+    text = from_template("equation.txt", source, name, base=base, method=method, task=task)
+    return {equation: text}
 
 
 def new_costs(text: str, name: str, order: list[str]) -> str:
@@ -212,21 +217,15 @@ def new_changes(text: str, name: str) -> str:
     return f"{top}\n## {TODO} the next version, not released\n{line}{mark}{newest}"
 
 
-def unfinished() -> list[pathlib.Path]:
-    """Returns the files in which something is left to write, of all that git knows."""
-    paths = [*readmes.files(), *examples.scripts(), papers.PAPERS]
-    paths += examples.tracked("tests/equations/*.py") + examples.tracked("lab/drawings/*.py")
-    return [path for path in paths if TODO in path.read_text()]
-
-
 def what_remains(written: list[pathlib.Path], name: str) -> list[str]:
     """Returns lines with all files of an example: those that are written, and those of tools."""
     to_fill = [path for path in written if TODO in path.read_text()]
     lines = [f"written: {shown(path)}" for path in written if path not in to_fill]
     lines += [f"written, fill in: {shown(path)}" for path in to_fill]
+    figure = example_status.figure(name).name
     for command, files in BY_TOOLS.items():
         line = f"by a command: {files}: {command}"
-        lines.append(line.format(name=name, own=name.rpartition("/")[2], figure=figure(name)))
+        lines.append(line.format(name=name, own=name.rpartition("/")[2], figure=figure))
     return lines
 
 
@@ -241,8 +240,8 @@ def create(source: str, name: str) -> list[pathlib.Path]:
         folder / f"{stem(name)}.py": new_script(script, source, name),
         folder / "run.sh": new_launcher(launcher.read_text(), source, name),
         folder / "README.md": from_template("page.txt", source, name),
-        EQUATIONS / f"{stem(name)}.py": new_equation(source, name),
-        DRAWINGS / f"{stem(name)}.py": from_template("drawing.txt", source, name),
+        **new_tests(source, name),
+        example_status.drawing(name): from_template("drawing.txt", source, name),
         reading_order.PATH: order,
         papers.PAPERS: new_papers(examples.read(papers.PAPERS), name),
         CHANGES: new_changes(examples.read(CHANGES), name),
@@ -256,20 +255,28 @@ def create(source: str, name: str) -> list[pathlib.Path]:
     return list(texts)
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("source", help="the folder of the most similar example")
-    parser.add_argument("name", help="the folder of the new one")
+    parser.add_argument("source", nargs="?", help="the folder of the most similar example")
+    parser.add_argument("name", nargs="?", help="the folder of the new one")
+    parser.add_argument("--status", nargs="?", const="", metavar="NAME", help="show what is left")
     flags = parser.parse_args()
-    source, name = (
-        pathlib.PurePath(os.path.normpath(folder)).as_posix()
-        for folder in (flags.source, flags.name)
-    )
+    if flags.status is not None:
+        return example_status.show(folder_name(flags.status) if flags.status else None)
+    if not flags.name:
+        parser.error("name the most similar example and the new one, or ask for the --status")
+    source, name = folder_name(flags.source), folder_name(flags.name)
     written = create(source, name)
     print("\n".join(what_remains(written, name)))
-    print(f"next: git add -A; then write what {TODO} asks for")
+    print(f"next: git add -A; then python lab/new_example.py --status {name}")
+    return 0
+
+
+def folder_name(words: str) -> str:
+    """Returns the name of a folder as docs/reading-order.txt has it, of what somebody typed."""
+    return pathlib.PurePath(os.path.normpath(words)).as_posix()
 
 
 if __name__ == "__main__":

@@ -144,10 +144,14 @@ class Synchronous(HogWild):
 
     def joint_step(self, those: Sequence[int]) -> list[float]:
         """One step of these workers; returns the loss of each."""
-        taken = [self.gradient(k, self.step, self.w) for k in those]
+        taken = [self.gradient(k, self.step, self.w_of(k)) for k in those]
         self.move([g for _, g in taken], those)
         self.step += 1
         return [loss for loss, _ in taken]
+
+    def w_of(self, k: int) -> list[np.ndarray]:
+        """Returns the parameters of worker k, which are those of all."""
+        return self.w
 
     def rate(self) -> float:
         """Grows from lr / N to lr over the steps of the warm-up."""
@@ -161,6 +165,22 @@ class Synchronous(HogWild):
     def move(self, g: list[list[np.ndarray]], those: Sequence[int]) -> None:
         rate = self.rate()
         self.w = [v - rate * sum(d) / len(those) for v, d in zip(self.w, zip(*g))]
+
+
+class Gossip(Synchronous):
+    """w_k <- w_k - lr * g_k(w_k), of all workers at once: each has a w of its own."""
+
+    def __init__(self, w: list[np.ndarray], *more: Any, **hyperparameters: Any) -> None:
+        super().__init__(w, *more, **hyperparameters)
+        self.own = [self.copy() for _ in range(self.n)]
+
+    def w_of(self, k: int) -> list[np.ndarray]:
+        """Returns the parameters of worker k."""
+        return self.own[k]
+
+    def move(self, g: list[list[np.ndarray]], those: Sequence[int]) -> None:
+        for k, g_k in zip(those, g):
+            self.own[k] = [v - self.lr * d for v, d in zip(self.own[k], g_k)]
 
 
 class DifferentRates(Synchronous):

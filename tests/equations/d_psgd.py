@@ -1,24 +1,21 @@
 """D-PSGD: w_k <- (w_left + w_k + w_right) / 3 - lr * g(w_k), of all workers of a ring at once."""
 
-import numpy as np
+from lab.references import Gossip
 
 
-class DPSGD:
+class DPSGD(Gossip):
     """The workers of a ring, by the equation."""
 
-    def __init__(self, w, gradient, lr):
-        self.w, self.gradient, self.lr = [np.array(v, float) for v in w], gradient, lr
-        self.made = 0  # steps
-
-    def joint_step(self):
-        """All workers make a step."""
-        before, n = self.w, len(self.w)
-        self.w = [
-            (before[k - 1] + before[k] + before[(k + 1) % n]) / 3
-            - self.lr * self.gradient(k, self.made, before[k])
-            for k in range(n)
+    def move(self, g, those):
+        """Each averages with both neighbours, and takes the step of its own gradient."""
+        before, n = self.own, len(those)
+        self.own = [
+            [
+                (left + own + right) / 3 - self.lr * d
+                for left, own, right, d in zip(before[k - 1], before[k], before[(k + 1) % n], g[k])
+            ]
+            for k in those
         ]
-        self.made += 1
 
 
 REFERENCE = DPSGD
@@ -26,7 +23,7 @@ FLAGS = {}
 STEP = "    w.assign_add(change - flags.learning_rate * g)\n"
 THIRDS = "    change = (w_left - w_k + w_right - w_k) / 3\n"
 MISTAKES = {
-    "w": {
+    "parameters": {
         "weights that do not sum to 1": [
             (THIRDS, THIRDS.replace("/ 3", "/ 2").replace("- w_k)", ")"))
         ],
@@ -56,4 +53,3 @@ MISTAKES = {
     },
 }
 NOT_RUN = ["up the hill"]  # the loss becomes infinite
-COMPARED_BY = "tests/equations/test_d_psgd.py::test_the_steps_are_those_of_the_equation"

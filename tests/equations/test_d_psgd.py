@@ -1,8 +1,9 @@
-"""D-PSGD: its steps and bytes, how fast a ring agrees, and the training."""
+"""D-PSGD: its bytes, how fast a ring agrees, and the training; test_ring_steps.py has its steps."""
 
 import types
 
 import equations
+import interleaved
 import numpy as np
 import problem
 import pytest
@@ -55,40 +56,15 @@ def train(first, text=None, gradient=gradient):
     return [np.array(part) for part in zip(*done)]
 
 
-def check(n, text=None):
-    """The named comparisons of numbers that a mistake must fail."""
-    actual, moved = train(starts(n), text)
-    due, wrong = EQUATION.REFERENCE(starts(n), gradient, LR), []
-    for step in range(STEPS):
-        due.joint_step()
-        apart = np.abs(actual[:, step] - due.w).max()
-        if not apart < 1e-5:
-            wrong.append(f"w: {apart:g} apart after {step + 1} steps")
-    if set(moved.flat) != {4 * 4 * SIZE}:  # to both neighbours, and from both
-        wrong.append(f"bytes: {set(moved.flat)} in a step")
-    assert not wrong, "\n".join(wrong)
-
-
-@pytest.mark.parametrize("n", [2, 3, 4])
-def test_the_steps_are_those_of_the_equation(n):
-    """Of a ring of which the two neighbours may be one worker, or all others."""
-    check(n)
-
-
-@pytest.mark.parametrize("script, fails, changes", equations.mistakes([SCRIPT], core=1))
-def test_a_mistake_is_caught(script, fails, changes):
-    with support.fails_comparison(fails):
-        check(4, examples.replaced(script, changes))
-
-
-FIRST = EQUATION.MISTAKES["w"]["the step comes before the averaging"]
+FIRST = EQUATION.MISTAKES["parameters"]["the step comes before the averaging"]
 
 
 def test_three_workers_with_thirds():
     """W = 1/n. With the step before the averaging it is synchronous SGD, in D-PSGD's order not."""
     w = starts(3).mean(0)
     for changes in [], FIRST:
-        actual, _ = train([w] * 3, examples.replaced(SCRIPT, changes))
+        actual, moved = train([w] * 3, examples.replaced(SCRIPT, changes))
+        assert set(moved.flat) == {4 * 4 * SIZE}  # to both neighbours, and from both
         before = np.array([w] * 3, float)
         for step in range(STEPS):
             g = np.array([gradient(k, step, before[k]) for k in range(3)])
@@ -126,15 +102,12 @@ def test_the_training_is_that_of_the_equation(tmp_path):
     assert codes == [0] * 3, output
     actual = [np.load(folder / "w.npy") for folder in ring_workers.folders(tmp_path)]
     assert all(np.array_equal(w[0], actual[0][0]) for w in actual)
-    on_digits = problem.gradient_on_digits(3)
-
-    def flat_gradient(k, number, w):
-        return np.concatenate([g.ravel() for g in on_digits(k, number, ring_workers.arrays(w))[1]])
-
-    due = EQUATION.REFERENCE([w[0] for w in actual], flat_gradient, problem.LR)
+    first, gradient = ring_workers.arrays(actual[0][0]), problem.gradient_on_digits(3)
+    due = EQUATION.REFERENCE(first, 3, gradient, problem.LR)
     for step in range(1, 21):
-        due.joint_step()
-        assert np.abs(np.array([w[step] for w in actual]) - due.w).max() < 1e-5
+        due.joint_step(range(3))
+        for k, w in enumerate(actual):
+            assert np.abs(w[step] - interleaved.flat(due.w_of(k))).max() < 1e-5
     assert np.abs(actual[0][20] - actual[1][20]).max() > 0.01
     rows = [
         row["bytes"] for folder in ring_workers.folders(tmp_path) for row in support.pushes(folder)

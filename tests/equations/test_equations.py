@@ -10,9 +10,9 @@ of the script. tests/support/equations.py lists its fields, NEEDED and DEFAULTS.
 The field `Kind:` of the script's docstring chooses the test. The tests here are for a parameter
 server that is asynchronous, for a single process, and for Train-and-Evaluate. They ask for a pull
 and a push: update(k, version, w_k). Those of test_synchronous.py are for a parameter server that is
-synchronous, whose reference has joint_step(those). All other kinds need COMPARED_BY, and so does
-synchronous_sgd_optimizer.py, whose `algorithm` also takes k and n. test_references.py finds a
-script without a file.
+synchronous, whose reference has joint_step(those), and those of test_ring_steps.py for workers in a
+ring. All other kinds need COMPARED_BY, and so does synchronous_sgd_optimizer.py, whose `algorithm`
+also takes k and n. test_references.py finds a script without a file.
 """
 
 import equations

@@ -20,7 +20,7 @@ import ring_workers
 import support
 import test_model_parallelism
 import test_sharded
-from lab import examples, regions
+from lab import examples, references, regions
 from problem import BATCH, LR, SEED, command_line
 
 WEIGHTED = support.ROOT / "tests" / "problems" / "weighted.py"
@@ -207,48 +207,20 @@ def accumulated(script, text, n):
 
 
 def rings(script, text, folder, n=3):
-    """Workers in a ring that adds up their gradients."""
-    tape = Tape(n)
-    more = {"compress": "top-k", "top": 1.0} if script == COMPRESSED else {}  # all is sent
-
-    def work(ring, step, w, state, make_steps, _):
-        script_of.join(ring, "the same")
-        script_of.broadcast([step, w, *state], ring)
-        script_of.separate_masks(state, ring.rank)
-        first = w.numpy()
-        rows = make_steps(script_of.tf.constant(UPDATES)).numpy()
-        script_of.leave(ring)
-        return first, rows, w.numpy()
-
-    with ring_workers.rings(script, n, text) as (script_of, made):
-        done = ring_workers.together_built(script_of, made, command_line(more), work)
-    w, due = tape.cut(done[0][0].astype(float)), []
-    for number in range(UPDATES):
-        found = [tape(k, number, w) for k in range(n)]
-        due.append([loss for loss, _ in found])
-        w = [v - LR / n * sum(d) for v, d in zip(w, zip(*(g for _, g in found)))]
-    losses = np.array([rows[:, 5] for _, rows, _ in done]).T
-    for *_, last in done:
-        agree(losses.ravel(), np.ravel(due), [last], w, [done[0][0]])
-
-
-def neighbours(script, text, folder, n=3):
-    """Workers that average with both neighbours, and make a step."""
-    module, _ = loaded(script, text, folder, command_line({}))
-
-    def work(rings, step, w, state, make_steps, _):
-        for ring in rings:
-            module.join(ring, "the same")
-        module.broadcast([step, w, *state], rings[0])
-        module.separate_masks(state, rings[0].rank)
-        first, rows = w.numpy(), make_steps(module.tf.constant(UPDATES)).numpy()
-        for ring in rings:
-            module.leave(ring)
-        return first, rows, w.numpy()
-
-    with ring_workers.joining(module, n, 20, module.both_ways) as made:
-        done = ring_workers.together_built(module, made, command_line({}), work)
-    agree_in_gossip(script, done, lambda expected: expected.joint_step())
+    """Workers in a ring, which make each step together."""
+    file, tape = equations.of(script), Tape(n)
+    if script == COMPRESSED:  # all is sent
+        reference, flags = references.Synchronous, {"compress": "top-k", "top": 1.0}
+    else:
+        reference, flags = file.REFERENCE, file.FLAGS
+    workers = ring_workers.make_steps(script, n, text, command_line(flags), UPDATES)
+    first, due = tape.cut(workers[0].w[0].astype(float)), []
+    expected = reference(first, n, tape, LR, **flags)
+    for _ in range(UPDATES):
+        due += expected.joint_step(range(n))
+    losses = np.array([worker.rows["loss"] for worker in workers]).T
+    for k, worker in enumerate(workers):
+        agree(losses.ravel(), due, [worker.w[-1]], expected.w_of(k), first)
 
 
 def pairs(script, text, folder, n=3):
@@ -266,9 +238,19 @@ def pairs(script, text, folder, n=3):
         return types.SimpleNamespace(rank=k, n=n, **more)
 
     done = ring_workers.together_built(module, [alone(k) for k in range(n)], command_line({}), work)
-    agree_in_gossip(
-        script, done, lambda expected: [expected.step(k, expected.w[k]) for k in range(n)]
-    )
+    tape, due = Tape(n), []
+
+    def g(k, number, w):
+        loss, parts = tape(k, number, tape.cut(w))
+        due.append(loss)
+        return interleaved.flat(parts)
+
+    expected = equations.of(script).REFERENCE([first for first, *_ in done], g, LR)
+    for _ in range(UPDATES):
+        for k in range(n):
+            expected.step(k, expected.w[k])
+    losses = np.array([rows[:, 5] for _, rows, _ in done]).T
+    agree(losses.ravel(), due, [w for *_, w in done], expected.w, [done[0][0]] * n)
 
 
 def one_applies(script, text, folder, n=3):
@@ -299,22 +281,6 @@ def one_applies(script, text, folder, n=3):
         due.append(loss)
         expected = [v - LR * d for v, d in zip(expected, g)]
     agree(losses, due, last, expected, first)
-
-
-def agree_in_gossip(script, done, all_step):
-    """Compares workers, each with a w of its own: done has (first w, rows, last w) of each."""
-    tape, due = Tape(len(done)), []
-
-    def g(k, number, w):
-        loss, parts = tape(k, number, tape.cut(w))
-        due.append(loss)
-        return interleaved.flat(parts)
-
-    expected = equations.of(script).REFERENCE([first for first, *_ in done], g, LR)
-    for _ in range(UPDATES):
-        all_step(expected)
-    losses = np.array([rows[:, 5] for _, rows, _ in done]).T
-    agree(losses.ravel(), due, [w for *_, w in done], expected.w, [done[0][0]] * len(done))
 
 
 def shards(script, text, folder, n=3):
@@ -451,7 +417,7 @@ WAYS = {
     "train and evaluate": in_turn,
     "parameter server, synchronous": at_once,
     "all-reduce": rings,
-    "gossip, synchronous": neighbours,
+    "gossip, synchronous": rings,
     "gossip, asynchronous": pairs,
     "model parallel": places,
     "coordinator": closures,

@@ -41,7 +41,7 @@ def test_a_script_has_a_reference(script):
     else:
         kind = examples.kind_of(script)
         advice = "name the test that does it in COMPARED_BY"
-        kinds = equations.INTERLEAVED + equations.TOGETHER
+        kinds = equations.INTERLEAVED + equations.TOGETHER + equations.RINGS
         assert kind in kinds, f"no test compares the reference of a {kind}: {advice}"
         assert file.MISTAKES or file.WORKERS == 1, (
             f"{script.name} has no MISTAKES that its test must catch"
@@ -64,7 +64,7 @@ def test_its_mistakes_fit_the_script(script):
 
 # Their trainings are not those in which their mistakes are caught; they need no ps.
 ALONE = ["Model-Parallelism"]
-ALONE += [f"Further-Algorithms/{name}" for name in ("D-PSGD", "Gossip-SGD", "Sharded-Training")]
+ALONE += [f"Further-Algorithms/{name}" for name in ("Gossip-SGD", "Sharded-Training")]
 TO_ALL = "Further-Algorithms/Gradients-To-All"  # without a ps, and with one
 
 
@@ -75,6 +75,7 @@ TO_ALL = "Further-Algorithms/Gradients-To-All"  # without a ps, and with one
     [
         (equations.compared(equations.INTERLEAVED), 1),
         (equations.compared(equations.TOGETHER), 1),
+        (equations.compared(equations.RINGS), 0),
         *(([examples.main_script(name)], 0) for name in [*ALONE, TO_ALL]),
         ([examples.main_script(TO_ALL)], 1),
     ],

@@ -269,9 +269,17 @@ def test_gradients_of_two_threads(tmp_path):
         check_threads([("with self.lock:", "if True:")])
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("script, fails, changes", equations.mistakes([SCRIPT], core=1))
-def test_a_mistake_in_the_training_is_caught(script, fails, changes, quick, tmp_path):
+# Of a whole training; test_ring_steps.py has the mistakes in a step.
+IN_TRAINING = {
+    ("ranks",): {"no broadcast": [("    broadcast([step, w, *state], ring)\n", "")]},
+    ("union",): {
+        "all ranks have the same shard": [("k, n = ring.rank, ring.n", "k, n = 0, ring.n")]
+    },
+}
+
+
+@pytest.mark.parametrize("fails, changes", support.mistakes(IN_TRAINING, core=0))
+def test_a_mistake_in_the_training_is_caught(fails, changes, quick, tmp_path):
     """The mistaken script ends well."""
     with support.fails_comparison(fails):
         check_training(quick, tmp_path, changes, n=2)

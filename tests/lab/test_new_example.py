@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import equations
 import pytest
 import support
-from lab import docstrings, examples, new_example, reading_order, references
+from lab import examples, new_example, reading_order, references
 from lab.drawings import shapes
 from lab.pages import own_results, readmes
 
@@ -22,7 +22,11 @@ SCRIPT = f"{NEW}/delay_compensation.py"
 @pytest.fixture(scope="module")
 def few_examples(tmp_path_factory):
     """A clone with the laboratory and three examples, which a contributor may spoil."""
-    root = tmp_path_factory.mktemp("clone")
+    return clone_of_few(tmp_path_factory.mktemp("clone"))
+
+
+def clone_of_few(root):
+    """Makes such a clone in a folder; returns the folder."""
     patterns = ["*.py", "*.sh", "*.md", "*.txt", "*.json"]
     copied = (*FEW, "lab", "tfrun", "Measurements")
     for path in sum((examples.tracked(pattern) for pattern in patterns), []):
@@ -64,8 +68,8 @@ TO_FILL = [
     *("lab/drawings/delay_compensation.py", "docs/costs.md", "docs/papers.txt", "CHANGELOG.md"),
 ]
 UNFINISHED = """
-from lab import examples, new_example
-print(*map(examples.shown, new_example.unfinished()))
+from lab import example_status, examples
+print(*map(examples.shown, example_status.unfinished()))
 """
 DRAW = """
 from lab.drawings import diagrams
@@ -130,6 +134,80 @@ def test_a_new_example_has_no_numbers(few_examples):
     assert new_example.TODO in drawn.find("{*}title").text
 
 
+WRITE = f"write what {new_example.TODO} asks for"
+TEST = "bash tests/run.sh all equations -k delay_compensation"
+STEPS = [  # what --status says is next, while one does it
+    "git add -A",
+    WRITE,  # in the script
+    f"{WRITE}; then {TEST}",  # in the reference
+    f"python lab/measure/results.py {NEW}",
+    "git add -A",
+    "python lab/pages/picture_digests.py",
+    "OUTPUT_DIR=Your-Model bash Your-Model/run_matrix.sh --only Delay-Compensation",
+    WRITE,
+    "python lab/drawings/diagrams.py --fix",
+    "git add -A",
+    "python lab/pages/readmes.py --fix",
+]
+MEASURED = f"""
+import json
+from lab import examples
+from lab.measure import provenance
+launcher = provenance.launcher_of("{NEW}")
+results = examples.read_json(examples.ROOT / "HogWild" / "results.json")
+results.update(provenance.of(launcher))
+provenance.results_of(launcher).write_text(json.dumps(results))
+"""
+
+
+def do(root, command, output):
+    """Does what --status says is next; it writes what comes of runs, and draws one figure only."""
+    if command.startswith(WRITE):
+        for name, numbers in re.findall(
+            r"(?m)^ {10}(\S+): @@TODO@@ in line ([\d, ]+)$", output.split("left")[0]
+        ):
+            lines = (root / name).read_text().split("\n")
+            for number in map(int, numbers.split(", ")):
+                lines[number - 1] = lines[number - 1].replace(new_example.TODO, "words")
+            (root / name).write_text("\n".join(lines))
+    elif "results.py" in command:
+        inside(root, MEASURED)
+        shutil.copy(support.ROOT / "HogWild" / "curves.png", root / NEW)
+    elif "run_matrix.sh" in command:
+        (root / "Your-Model" / "matrix.json").write_text('{"cells": {"Delay-Compensation": {}}}')
+    elif "diagrams.py" in command:
+        svg = inside(root, DRAW).removesuffix("\n")
+        (root / "docs" / "figures" / "delay-compensation.svg").write_text(svg)
+    elif command.startswith("git "):
+        examples.git(*command.split()[1:], folder=root)
+    else:
+        code, output = tool(root, *command.removeprefix("python lab/").split())
+        assert code == 0, output
+
+
+def test_the_status_leads_through_all_steps(tmp_path):
+    """Catches a step that is forgotten, comes too early, or stays when it is done; a wrong line."""
+    root, said = clone_of_few(tmp_path), []
+    for folder in "Your-Model", "docs/figures":
+        (root / folder).mkdir()
+    (root / "Your-Model" / "matrix.json").write_text('{"cells": {}}')
+    code, output = tool(root, "new_example.py", "HogWild", NEW)
+    assert code == 0, output
+    for _ in range(len(STEPS)):
+        code, output = tool(root, "new_example.py", "--status", NEW)
+        assert code == 1 and "\nnext: " in output, output
+        said.append(output.splitlines()[-1].removeprefix("next: "))
+        do(root, said[-1], output)
+    assert said == STEPS
+    code, output = tool(root, "new_example.py", "--status", NEW)
+    assert code == 0 and output.endswith("\nall is done\n"), output
+    script = root / SCRIPT
+    script.write_text(examples.replaced(script, [("assign_sub(delta)", "assign_sub(0.5 * delta)")]))
+    code, output = tool(root, "new_example.py", "--status")
+    assert code == 1 and f"\n{NEW}\n" in output, "of all that are unfinished, as here those of FEW"
+    assert "results.json is outdated" in output and output.endswith(f"\nnext: {STEPS[3]}\n"), output
+
+
 @pytest.mark.parametrize(
     "name, source, before",
     [
@@ -170,20 +248,34 @@ SOURCES = [name for name in reading_order.examples() if examples.main_script(nam
 @pytest.mark.parametrize("source", SOURCES)
 def test_a_reference_begins_by_the_kind_of_the_source(source):
     """Catches a reference of two workers that push, for a script that no such test can compare."""
-    kind = docstrings.field(examples.main_script(source), "Kind")
-    text, made = new_example.new_equation(source, NEW), {}
-    assert max(map(len, text.splitlines())) <= 100, "ruff refuses a longer line"
-    exec(text, made)
-    if kind in equations.INTERLEAVED:
-        assert issubclass(made["REFERENCE"], references.HogWild)
-        assert not issubclass(made["REFERENCE"], references.Synchronous)
-    elif kind in equations.TOGETHER:
-        assert issubclass(made["REFERENCE"], references.Synchronous)
-    else:
-        assert made["COMPARED_BY"].startswith("tests/") and "REFERENCE" not in made
-    assert (kind in new_example.REFERENCES) == ("REFERENCE" in made)
+    script = examples.main_script(source)
+    kind, texts = examples.kind_of(script), new_example.new_tests(source, NEW)
+    path, *own_test = texts
+    made = {}
+    for text in texts.values():
+        assert max(map(len, text.splitlines())) <= 100, "ruff refuses a longer line"
+        compile(text, source, "exec")
+    exec(texts[path], made)
+    if equations.of(script).COMPARED_BY:
+        test, _, function = made["COMPARED_BY"].partition("::")
+        assert own_test == [support.ROOT / test] and "REFERENCE" not in made
+        assert f"\ndef {function}():\n" in texts[own_test[0]]
+        return
+    kinds = {
+        references.HogWild: equations.INTERLEAVED,
+        references.Synchronous: [*equations.TOGETHER, "all-reduce"],
+        references.Gossip: ["gossip, synchronous"],
+    }
+    assert not own_test and kind in kinds[made["REFERENCE"].__base__]
 
 
+BEGUN = {  # {a new example: its source}, one of each harness of tests/equations/
+    "Further-Algorithms/My-Algorithm": "HogWild",
+    "Further-Algorithms/My-Algorithm-In-A-Ring": "Ring-AllReduce",
+    "Further-Algorithms/My-Algorithm-Of-Neighbours": "Further-Algorithms/D-PSGD",
+}
+WITH_A_TEST = {"Further-Algorithms/My-Algorithm-Alone": "Further-Algorithms/Gossip-SGD"}
+MISSING, NO_MISTAKES = "        raise NotImplementedError\n", 'MISTAKES = {"parameters": {}}'
 OWN = [  # the walk of CONTRIBUTING: (file, what new_example.py wrote, what a contributor writes)
     (
         "Further-Algorithms/My-Algorithm/my_algorithm.py",
@@ -192,63 +284,98 @@ OWN = [  # the walk of CONTRIBUTING: (file, what new_example.py wrote, what a co
     ),
     (
         "tests/equations/my_algorithm.py",
-        "        raise NotImplementedError\n",
+        MISSING,
         "        loss, g = self.gradient(k, version, w_k)\n"
         "        self.w = [v - 0.5 * self.lr * d for v, d in zip(self.w, g)]\n"
         "        return loss\n",
     ),
     (
         "tests/equations/my_algorithm.py",
-        'MISTAKES = {"parameters": {}}',
+        NO_MISTAKES,
         'MISTAKES = {"parameters": {"the whole step": [("0.5 * delta", "delta")]}}',
+    ),
+    (
+        "tests/equations/my_algorithm_in_a_ring.py",
+        MISSING,
+        "        sums = [sum(parts) for parts in zip(*g)]\n"
+        "        self.w = [v - self.lr / self.n * d for v, d in zip(self.w, sums)]\n",
+    ),
+    (
+        "tests/equations/my_algorithm_in_a_ring.py",
+        NO_MISTAKES,
+        'MISTAKES = {"parameters": {"the sum": [("total / buckets.ring.n", "total")]}}',
+    ),
+    (
+        "tests/equations/my_algorithm_of_neighbours.py",
+        MISSING,
+        "        before, n = list(self.own), self.n\n"
+        "        for k in those:\n"
+        "            around = zip(before[k - 1], before[k], before[(k + 1) % n])\n"
+        "            means = [sum(parts) / 3 for parts in around]\n"
+        "            self.own[k] = [v - self.lr * d for v, d in zip(means, g[k])]\n",
+    ),
+    (
+        "tests/equations/my_algorithm_of_neighbours.py",
+        NO_MISTAKES,
+        'MISTAKES = {"parameters": {"a larger step": [("change - flags", "change - 2 * flags")]}}',
     ),
 ]
 
 
-def begun_in_a_clone(root):
-    """Makes a clone of all in a folder, and begins an example there."""
+def begun_in_a_clone(root, begun):
+    """Makes a clone of all in a folder, and begins these examples there."""
     for path in examples.tracked("*"):
         copy = root / path.relative_to(support.ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, copy)
     examples.git("init", "-q", folder=root)
     examples.git("add", ".", folder=root)
-    code, output = tool(root, "new_example.py", "HogWild", "Further-Algorithms/My-Algorithm")
-    assert code == 0, output
+    for name, source in begun.items():
+        code, output = tool(root, "new_example.py", source, name)
+        assert code == 0, output
     examples.git("add", ".", folder=root)
 
 
 def results_of(root, *paths):
-    """Returns what the new example's tests print, of these paths."""
+    """Returns what the new examples' tests print, of these paths."""
     command = [sys.executable, "-m", "pytest", "-q", "-m", "not long and not nightly", *paths]
     env = {**os.environ, "PYTHONPATH": root}
     done = support.run_to_end(*command, "-k", "my_algorithm", cwd=root, env=env, seconds=120)
     return done.stdout
 
 
-def assert_the_reference_is_missing(output):
+def assert_references_are_missing(output, begun):
     """Asserts that nothing else fails, such as a test that cannot be collected."""
-    assert re.search("(?m)^1 failed, ", output), output
-    assert re.findall("(?m)^E +(.+)$", output) == ["NotImplementedError"], output
+    assert re.search(f"(?m)^{len(begun)} failed, ", output), output
+    errors = re.findall("(?m)^E +(.+)$", output)
+    assert errors == ["NotImplementedError"] * len(begun), output
 
 
 @pytest.mark.short
 def test_a_new_example_can_be_tested_at_once(tmp_path):
-    """Of the next test the first half, on the files of tests that compare and train all scripts."""
-    begun_in_a_clone(tmp_path)
-    paths = ["tests/equations", "tests/examples/test_plug.py"]
-    assert_the_reference_is_missing(results_of(tmp_path, *paths))
+    """Of the next test the first half, on the files of tests that compare and train all scripts.
+
+    Also: a test that new_example.py begins, where the source has one of its own, runs, and fails.
+    """
+    begun = {**BEGUN, **WITH_A_TEST}
+    begun_in_a_clone(tmp_path, begun)
+    output = results_of(tmp_path, "tests/equations", "tests/examples/test_plug.py")
+    assert_references_are_missing(output, begun)
+    assert re.search("(?m)^[^=]+, 1 error in ", output), "of the test that has no mistakes yet"
+    assert "got empty parameter set" in output, output
 
 
 @pytest.mark.long
 def test_a_new_example_is_tested_from_its_first_step_on(tmp_path):
     """Catches a template that cannot be imported, and tests that do not collect beside it.
 
-    Its reference is missing at first, which a test says. With the script's line, the reference and
-    a mistake all is green: three edits in two files.
+    Its reference is missing at first, which a test says. With the reference and a mistake, and a
+    line in the first one's script, all is green.
     """
-    begun_in_a_clone(tmp_path)
-    assert_the_reference_is_missing(results_of(tmp_path))
+    begun_in_a_clone(tmp_path, BEGUN)
+    output = results_of(tmp_path)
+    assert_references_are_missing(output, BEGUN)
+    assert " error" not in output, output
     for name, old, new in OWN:
         path = tmp_path / name
         path.write_text(examples.replaced(path, [(old, new)]))
@@ -267,6 +394,8 @@ WRONG = [
     (["new_example.py", "HogWild", "Keras"], None, "", "", "keras.py would hide a Python module"),
     (["new_example.py", "HogWild", "No-Parent/My"], None, "", "", "no examples in No-Parent"),
     (["new_example.py", "Hogwild", "My"], None, "", "", "no example Hogwild to copy"),
+    (["new_example.py", "HogWild"], None, "", "", "name the most similar example and the new one"),
+    (["new_example.py", "--status", "My"], None, "", "", "there is no example My: docs/reading"),
     (READMES, ORDER, "  HogWild\n", "", "add HogWild to docs/reading-order.txt"),
     (READMES, ORDER, "  HogWild\n", "  HogWild\n  HogWild\n", "remove HogWild"),
     (READMES, ORDER, "  HogWild\n", "  HogWild\n  My-Algorithm\n", "My-Algorithm has no script"),

@@ -16,7 +16,7 @@ import run_files
 import support
 import tfrun
 import yaml
-from lab import docstrings, examples, new_example, reading_order, regions
+from lab import docstrings, example_status, examples, reading_order, regions
 from lab.drawings import diagrams
 from lab.measure import provenance, results, session_results
 from lab.pages import (
@@ -53,8 +53,8 @@ def test_generated_parts_are_up_to_date():
 
 def test_nothing_is_left_to_write():
     """Catches what lab/new_example.py wants to be written, in whatever file it has marked it."""
-    marked = [examples.shown(path) for path in new_example.unfinished()]
-    assert not marked, "write what {} asks for in {}".format(new_example.TODO, ", ".join(marked))
+    marked = [examples.shown(path) for path in example_status.unfinished()]
+    assert not marked, "write what {} asks for in {}".format(example_status.TODO, ", ".join(marked))
 
 
 def result_files():

@@ -7,19 +7,21 @@ import support
 from lab import examples
 
 FOLDER = support.ROOT / "tests" / "equations"
-# The kinds of script that test_equations.py compares, and those of test_synchronous.py.
+# The kinds of script that test_equations.py compares, those of test_synchronous.py, and those of
+# test_ring_steps.py.
 INTERLEAVED = ["parameter server, asynchronous", "single process", "train and evaluate"]
 TOGETHER = ["parameter server, synchronous"]
+RINGS = ["all-reduce", "gossip, synchronous"]
 NEEDED = {  # what a file has; with COMPARED_BY only MISTAKES
     # The equation in NumPy: a class as those of lab/references.py, or one of them. Derive it from
-    # HogWild and write `update`, or from Synchronous and write `move`.
+    # HogWild and write `update`, or from Synchronous or Gossip and write `move`.
     "REFERENCE",
     # {"local_steps": 4}: the flags of the script, and keyword arguments of the reference. Without
     # them a script has problem.command_line({}). None: the script lacks that flag.
     "FLAGS",
     # {"parameters": {"the push adds": [(text of the script, what replaces it)]}}: the comparison
     # that must fail, the name of the mistake, and the mistake. Comparisons are "parameters",
-    # "losses", "steps", "staleness", and those of VARIABLES.
+    # "losses", "steps", "staleness", and those of VARIABLES; in a ring also "ranks" and "bytes".
     "MISTAKES",
 }
 DEFAULTS = {  # what a file may leave out, and what it then has
@@ -34,8 +36,8 @@ DEFAULTS = {  # what a file may leave out, and what it then has
     "PULLS": None,
     # What the script trains on, one of tests/support/problem.py.
     "PROBLEM": problem.digits,
-    # "tests/equations/test_ring.py::test_...": the test that compares a script that those of
-    # test_equations.py cannot, such as one without a ps. It takes the fields from of(script);
+    # "tests/equations/test_gossip.py::test_...": the test that compares a script that those of
+    # its kind cannot, such as one that has another build(). It takes the fields from of(script);
     # without REFERENCE it has a reference of its own.
     "COMPARED_BY": None,
     # The mistakes that the test of whole runs leaves out, because they wait for ever, or because a

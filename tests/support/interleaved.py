@@ -74,14 +74,14 @@ def check_apart(compared, most):
     assert not wrong, "\n".join(wrong)
 
 
-def check(first, last, expected, pushes, due, least=0.001):
+def check(first, last, expected, pushes, due, least=0.001, more=()):
     """The named comparisons of numbers that a mistake must fail.
 
     first, last, expected: as values() returns them. pushes, due: [(loss, ticket, staleness)].
-    least: how far the largest of each must have moved.
+    least: how far the largest of each must have moved. more: lines of what else is wrong.
     """
     assert len(pushes) == len(due) >= 10
-    wrong = []
+    wrong = [*more]
     for name in sorted(last.keys() ^ expected.keys()):
         lacks = "reference" if name in last else "script"
         wrong.append(f"{name}: the {lacks} has no such numbers")

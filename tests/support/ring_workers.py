@@ -1,5 +1,6 @@
 """What the tests of scripts with a ring share: rings in one process, and short trainings."""
 
+import collections
 import concurrent.futures
 import contextlib
 import json
@@ -41,7 +42,7 @@ def step_during(worker, meanwhile):
 
 @contextlib.contextmanager
 def rings(path, n, text=None, timeout=20):
-    """Makes n workers of this script's ring, in this process, that have not joined yet.
+    """Makes n workers of this script's ring or rings, in this process, that have not joined yet.
 
     Yields (the script as a module, the workers).
     """
@@ -50,7 +51,7 @@ def rings(path, n, text=None, timeout=20):
             path = pathlib.Path(folder, path.name)
             path.write_text(text)
         script = examples.load(path)
-        with joining(script, n, timeout) as made:
+        with joining(script, n, timeout, getattr(script, "both_ways", None)) as made:
             yield script, made
 
 
@@ -74,9 +75,14 @@ def joining(script, n, timeout, form=None):
                 s.close()
 
 
+def listed(rings):
+    """Returns the rings of a worker that has one, or a list of several."""
+    return rings if isinstance(rings, list) else [rings]
+
+
 def close(rings):
     """Does to a worker with a ring, or with several, what the end of its process does."""
-    for ring in rings if isinstance(rings, list) else [rings]:
+    for ring in listed(rings):
         for name in "left", "right":
             if hasattr(ring, name):
                 getattr(ring, name).close()
@@ -118,6 +124,36 @@ def together_built(script, made, flags, work):
     done = together(made, lambda ring: work(ring, *built[made.index(ring)]))
     assert not [each for each in done if isinstance(each, OSError)], done
     return done
+
+
+# Of a worker: w as a vector before and after each step, {column: values} of its rows, and the bytes
+# that have gone through its connections in all steps.
+Steps = collections.namedtuple("Steps", "w rows bytes")
+
+
+def make_steps(path, n, text, flags, steps):
+    """Returns the Steps of n workers, which begin as main() lets them, with the w of worker 0."""
+
+    def work(own, step, w, state, make_steps, _):
+        own = listed(own)
+        for ring in own:
+            script.join(ring, "the same")
+        script.broadcast([step, w, *state], own[0])
+        script.separate_masks(state, own[0].rank)
+        before, values, rows = moved(own), [w.numpy()], []
+        for _ in range(steps):
+            rows.extend(make_steps(script.tf.constant(1)).numpy())
+            values.append(w.numpy())
+        after = moved(own)
+        for ring in own:
+            script.leave(ring)
+        return Steps(values, dict(zip(script.PUSH.split(","), np.transpose(rows))), after - before)
+
+    def moved(own):
+        return sum(ring.sent + ring.received for ring in own)
+
+    with rings(path, n, text) as (script, made):
+        return together_built(script, made, flags, work)
 
 
 def check_refused(path, n, error):
