@@ -155,7 +155,7 @@ from lab import examples
 from lab.measure import provenance
 launcher = provenance.launcher_of("{NEW}")
 results = examples.read_json(examples.ROOT / "HogWild" / "results.json")
-results.update(provenance.of(launcher))
+results.update(provenance.identity_of(launcher))
 provenance.results_of(launcher).write_text(json.dumps(results))
 """
 
