@@ -185,6 +185,7 @@ def do(root, command, output):
         assert code == 0, output
 
 
+@pytest.mark.long
 def test_the_status_leads_through_all_steps(tmp_path):
     """Catches a step that is forgotten, comes too early, or stays when it is done; a wrong line."""
     root, said = clone_of_few(tmp_path), []

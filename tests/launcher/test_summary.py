@@ -52,6 +52,47 @@ def test_the_whole(tmp_path):
     }
 
 
+def test_an_early_end_and_other_data_are_said(tmp_path):
+    """Catches a result that keeps either to itself, or says it of every run."""
+    two_workers(tmp_path)
+    (tmp_path / "stop").write_text("5")
+    data = '# data {{"x_train": [[4, 1], {}, 1.0]}}'
+    for k in 0, 1:
+        path = tmp_path / f"metrics-worker-{k}.csv"
+        header, *lines = path.read_text().splitlines()
+        path.write_text("\n".join([header, data.format(k), *lines]) + "\n")
+    result = summary.summarize(RunData.read(tmp_path))
+    assert result["stopped_early"] is True and result["steps"] == 6
+    assert result["other_data"].startswith("worker 1 has other data than worker 0")
+
+
+def test_lines_behind_so_many_bytes(tmp_path):
+    """The header, and then whole lines. Catches a line that is read twice, half, or not at all."""
+    path = tmp_path / "metrics-worker-0.csv"
+    path.write_text("header\nfirst\nsecond\nthird\nfour")
+    for skipped, lines in [
+        (None, ["header", "first", "second", "third"]),
+        (len("header\n"), ["header", "first", "second", "third"]),
+        (len("header\n") + 2, ["header", "second", "third"]),
+        (len("header\nfirst\nse"), ["header", "third"]),
+    ]:
+        with open(path, "rb") as file:
+            assert list(metrics_csv.complete_lines(file, skipped)) == lines, skipped
+
+
+def test_a_test_that_is_appended(tmp_path):
+    """Catches a second header, and a row that goes on with a line that was cut short."""
+    path = tmp_path / "metrics-evaluator-0.csv"
+    values = {"push_time": 2.5, "global_step": 7}
+    metrics_csv.append(path, {"test_loss": 0.25}, **values)
+    begin = path.read_text()
+    assert begin.splitlines()[0] == ",".join([*COLUMNS, "test_loss"])
+    path.write_text(begin + "9.5,")
+    metrics_csv.append(path, {"test_loss": 0.5}, **values)
+    rest = path.read_text().removeprefix(begin)
+    assert rest == "9.5," + metrics_csv.RESTART + "\n" + begin.splitlines()[1][:-4] + "0.5\n"
+
+
 def test_without_a_ps_rates_lead_to_no_staleness(tmp_path):
     """Each worker has a w of its own, to which the others do not push."""
     two_workers(tmp_path)
