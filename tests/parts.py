@@ -31,8 +31,10 @@ TIERS = {  # the flags of pytest
 }
 # Modules that are a part of their own, because the others of their folder take long enough.
 SPLIT = ["coordinator", "horovod", "operations", "recovery", "tfrun"]
-# These parts measure time, so their tests run one at a time. Of the others, two run at once.
+# How many tests of a part run at once: two, but for those which measure time, and those which wait
+# more than they compute.
 ONE_AT_A_TIME = ["tfrun"]
+THREE_AT_ONCE = ["coordinator", "launcher", "notebooks", "operations", "recovery"]
 # How pytest-xdist deals out the tests of a part, where it must keep some of them together.
 TOGETHER = dict.fromkeys(["engines", "launcher", "site"], "loadfile")  # a run serves its file
 
@@ -66,12 +68,14 @@ def read_minutes(text):
     return {part: float(minutes) for part, minutes in lines}
 
 
-def two_at_once(part):
-    """Returns the flags of pytest-xdist for a part."""
+def at_once(part):
+    """Returns the flags of pytest-xdist for a part, or for core."""
     if part in ONE_AT_A_TIME:
         return []
-    # Without TOGETHER: half of the tests each, in order, so that few fixtures are made twice.
-    return ["-n2", f"--dist={TOGETHER.get(part, 'worksteal')}"]
+    number = 3 if part in THREE_AT_ONCE else 2
+    # Without TOGETHER: an equal share of the tests each, in order, so that few fixtures are made
+    # twice.
+    return [f"-n{number}", f"--dist={TOGETHER.get(part, 'worksteal')}"]
 
 
 def run(name, flags, paths):
@@ -113,7 +117,7 @@ def run_core():
     others = [path for paths in PARTS.values() for path in paths if path not in alone]
     lines = [""]
     for name, paths, flags in (
-        ("two at once", others, two_at_once("core")),
+        ("two at once", others, at_once("core")),
         ("one at a time", alone, []),
     ):
         code, line = run(f"core, {name}", [*TIERS["core"], *flags], paths)
@@ -129,7 +133,7 @@ def run_part(tier, part, flags):
     """Runs a part; returns the exit code, and a line about it."""
     began = time.monotonic()
     # With flags of pytest, such as -k or -s, a few tests are meant, and their output.
-    more = flags or two_at_once(part)
+    more = flags or at_once(part)
     code, line = run(f"{tier}, {part}", [*TIERS[tier], *more], PARTS[part])
     minutes = (time.monotonic() - began) / 60
     if flags or tier != "all":
