@@ -65,7 +65,7 @@ CONTROLS = {
 def compare(name, changes, folder):
     """Compares a control, in which a mistake may be planted, with its reference."""
     how, reference, flags = CONTROLS[name]
-    row = COMPARE.SPECIAL[name]
+    row = COMPARE.SPECIAL_ROWS[name]
     script = examples.main_script(row.example)
     text = examples.replaced(script, [*row.changes, *changes])
     more = {"folder": folder} if how is test_equations.compare else {}

@@ -54,7 +54,7 @@ def run(as_tasks, tmp_path):
 
 def union(run, name, n, text=None):
     """Asserts that a step of n replicas is the one of a single worker on the union of batches."""
-    folder, _ = run(name, n, *one_step.saving(n), *one_step.AT_ONCE, text=text)
+    folder, _ = run(name, n, *one_step.saving_flags(n), *one_step.ONE_STEP_A_CALL, text=text)
     apart, moved = one_step.compare(folder, n)
     assert apart < 1e-6 < 1e-3 < moved, f"union: {apart:g} apart, {moved:g} moved"
 

@@ -419,7 +419,7 @@ STEP_ALONE = """            session.run(tf.global_variables_initializer())
 COUNT = "examples=local_steps * flags.batch_size"
 RESTORED = "    for v, value in zip(variables, values):\n"
 FIRST_PARTS = (
-    'shape_and_slices=[s and f"{s.split()[0]} 0,{v.shape[0]}" for _, s, v in saved], dtypes'
+    'shape_and_slices=[s and f"{s.split()[0]} 0,{v.shape[0]}" for _, s, v in entries], dtypes'
 )
 # (the check, its example, the comparison that fails): {the mistake: [(text, what replaces it)]}
 CORE_MISTAKES = {

@@ -471,7 +471,7 @@ def test_so_many_tests_without_a_better_one_end_training(patience, tests, tmp_pa
         monkeypatch.setattr(script, name, value)
     rows = collections.namedtuple("Rows", "x_test y_test")(np.zeros(1), np.zeros(1))
     flags = types.SimpleNamespace(steps=1000, early_stopping=patience)
-    cluster = types.SimpleNamespace(folder=str(tmp_path), rank=None, workers=[], ps=[])
+    cluster = types.SimpleNamespace(directory=str(tmp_path), rank=None, workers=[], ps=[])
     best = script.judge(cluster, None, rows, flags)
     assert len(done) == tests and best.endswith("model.ckpt-20")
     assert (tmp_path / "stop").exists() == (patience > 0)

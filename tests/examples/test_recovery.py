@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import itertools
+import json
 import os
 import random
 import re
@@ -119,6 +120,11 @@ def test_a_task_that_is_killed_comes_back(example, ps, victim, tmp_path):
         assert max(made.count(step) for step in set(made)) <= most
 
 
+def is_worker(process):
+    """Returns whether this process is a task, and no ps."""
+    return json.loads(process.environ()["TF_CONFIG"])["task"]["type"] != "ps"
+
+
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     "example, flags",
@@ -135,13 +141,15 @@ def test_a_machine_that_stands_still_goes_on(example, flags, tmp_path):
     directory, launcher = tmp_path / "run", support.ROOT / example / "run.sh"
     process = begin(directory, 4000, launcher, flags, REQUIRED_WAIT_SECONDS="8")
     support.wait_until(lambda: checkpoint(directory) >= 300, 60, "a checkpoint")
-    tasks = support.processes_of(directory)
+    # The ps stops first and goes on last, so that a worker's call surely waits in between.
+    tasks = sorted(support.processes_of(directory), key=is_worker)
     programs = [support.program_of(task) for task in tasks]  # in which their scripts run
-    for one in [*tasks, *programs]:
-        one.suspend()
+    processes = [*tasks, *programs]
+    for process_of_run in processes:
+        process_of_run.suspend()
     time.sleep(13)
-    for one in [*tasks, *programs]:
-        one.resume()
+    for process_of_run in reversed(processes):
+        process_of_run.resume()
     _, output = check_the_end(process, directory, 4000)
     assert "after the standstill; it starts again" in output
 
