@@ -2,7 +2,7 @@
 # The tests, in three tiers.
 #   bash tests/run.sh                       core, what CI runs: at most 10.5 minutes on 2 cores
 #   bash tests/run.sh core -k tfrun         some of it, by pytest's flags
-#   bash tests/run.sh all                   everything that changes may break: at most 52 minutes
+#   bash tests/run.sh all                   everything that changes may break: at most 50 minutes
 #   bash tests/run.sh all horovod recovery  these parts, also where they have passed at this commit
 #   bash tests/run.sh nightly               also what is slow and rarely breaks; nothing is skipped
 #   bash tests/run.sh parts                 the names of the parts, as JSON
