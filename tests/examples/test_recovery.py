@@ -121,8 +121,9 @@ def test_a_task_that_is_killed_comes_back(example, ps, victim, tmp_path):
 
 
 def is_worker(process):
-    """Returns whether this process is a task, and no ps."""
-    return json.loads(process.environ()["TF_CONFIG"])["task"]["type"] != "ps"
+    """Returns whether this process is no ps: a task, or one of the launcher's."""
+    config = json.loads(process.environ().get("TF_CONFIG", "{}"))
+    return config.get("task", {}).get("type") != "ps"
 
 
 @pytest.mark.timeout(400)
