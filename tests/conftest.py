@@ -68,7 +68,7 @@ def pytest_configure(config):
 
 
 # What `all` tests of From-TensorFlow-1/ beyond core runs by night: nobody develops sessions.
-SESSION_SCRIPTS = [path.stem for path in support.ROOT.glob(f"{examples.SESSIONS}/*/*.py")]
+SESSION_SCRIPTS = [path.stem for path in examples.scripts() if examples.SESSIONS in path.parts]
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest chooses by marks

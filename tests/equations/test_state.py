@@ -71,6 +71,8 @@ OTHERS = [
     for name in map(examples.shown, examples.scripts())
     if name not in (*CORE, *REPEATED, HOROVOD, *WITHOUT)
 ]
+# A name that no script has would test nothing.
+assert {*CORE, *REPEATED, HOROVOD, *WITHOUT} <= set(map(examples.shown, examples.scripts()))
 MICRO_BATCHES = 2
 
 
