@@ -145,7 +145,7 @@ def main():
 
 
 # region: protocol
-# A worker calls the functions that server() returns for each part of w. Each message begins with a
+# A worker calls the functions that server() returns for each part of w. Such a call begins with a
 # HEADER: [age, rank of the worker, ticket, version, ranks whose gradients make a step]. All ps take
 # a new age after the loss of one, and refuse messages of another age. The first part of w counts:
 # its reply has the ticket (updates before this one; a pull has none) and the version (updates in
@@ -206,7 +206,7 @@ class Cluster:
 
 
 def wait_until(condition, seconds, fault=None):
-    """Returns once condition() is true or `seconds` are over; with a fault raises TimeoutError."""
+    """Returns once condition() is true, or after `seconds`; with a fault it then raises TimeoutError."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

@@ -67,7 +67,7 @@ def pytest_configure(config):
         support.COLD.set()
 
 
-# What `all` tests of From-TensorFlow-1/ beyond core runs by night: nobody develops sessions.
+# Beyond core, tests of scripts with sessions run by night only: nobody develops sessions.
 SESSION_SCRIPTS = [path.stem for path in examples.scripts() if examples.SESSIONS in path.parts]
 
 

@@ -189,7 +189,7 @@ def run_twice(name, model, folder, environment):
 
 
 def run_peer(name, model, folder, environment, form=None):
-    """Runs a peer, in its fastest form or in this one; returns what example() does."""
+    """Runs a peer, in its fastest form or in this one; returns what run_example() does."""
     peer = PEERS[name]
     layers, batch_size, _ = MODELS[model]
     flags = ["--layers", json.dumps(layers), "--batch-size", batch_size]

@@ -170,7 +170,7 @@ def timed_tasks(results):
 
 
 def with_drawn_curves(results):
-    """Returns results, in which only those rows have a curve that curves() draws."""
+    """Returns results, in which only those rows have a curve that draw_curves() draws."""
     names = {f"{task}: {row}" for task in timed_tasks(results)[:MOST_PANELS] for row in LINES}
     return {
         name: {key: value for key, value in result.items() if key != "curve" or name in names}

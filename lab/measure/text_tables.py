@@ -70,7 +70,9 @@ def json_lines(value: Any, indent: str = "") -> str:
     if isinstance(value, dict) and value:
         items = [f"{json.dumps(key)}: {json_lines(part, inner)}" for key, part in value.items()]
         begin, end = "{", "}"
-    elif isinstance(value, (list, tuple)) and any(isinstance(x, (dict, list)) for x in value):
+    elif isinstance(value, (list, tuple)) and any(
+        isinstance(x, (dict, list, tuple)) for x in value
+    ):
         items = [json.dumps(part) for part in value]
         begin, end = "[", "]"
     else:

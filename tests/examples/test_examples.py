@@ -180,7 +180,7 @@ FEW = {  # the flags with which a driver measures little
 MARKS = {
     "Slow-Network": [pytest.mark.long, pytest.mark.needs("root", "ip")],
     "Lines-Changed": [pytest.mark.nightly],  # 70 s for programs that nothing else uses
-    # Half a minute each, for what its tests compute from small numbers.
+    # Half a minute each, for what tests/measurements computes from small numbers.
     "Benchmarks": [pytest.mark.nightly],
     "Pipeline": [pytest.mark.nightly],
 }

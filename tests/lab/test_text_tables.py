@@ -42,6 +42,7 @@ def test_how_results_are_written(tmp_path):
     Catches: a file that differs from today's although its numbers do not.
     """
     value = {"a": {"b": [1, 2.5], "c": []}, "d": [{"e": [1]}, [2]], "f": {}, "g": "h", "i": (1,)}
+    value["j"] = [(1, 2), (3,)]
     text_tables.write_results(tmp_path / "x.json", value)
     assert (tmp_path / "x.json").read_text().split("\n") == [
         "{",
@@ -55,7 +56,11 @@ def test_how_results_are_written(tmp_path):
         " ],",
         ' "f": {},',
         ' "g": "h",',
-        ' "i": [1]',
+        ' "i": [1],',
+        ' "j": [',
+        "  [1, 2],",
+        "  [3]",
+        " ]",
         "}",
         "",
     ]

@@ -97,7 +97,7 @@ def given(folder, source):
     return [(title.partition(":")[0], code.strip()) for title, _, code in parts]
 
 
-# What core runs, and what `all` leaves to the night, when the checks of their exercises suffice.
+# What core runs, and what `all` leaves to the night, because it checks their exercises anyway.
 TIERS = {
     "Ring-AllReduce": [],
     **dict.fromkeys(
