@@ -312,7 +312,7 @@ class Cluster:
 
 
 def wait_until(condition, seconds, fault=None):
-    """Returns once condition() is true, or after `seconds`; with a fault it then raises TimeoutError."""
+    """Returns once condition() is true, or after `seconds`; then raises TimeoutError with a fault."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
