@@ -304,7 +304,7 @@ class Cluster:
 
 
 def wait_until(condition, seconds, fault=None):
-    """Returns once condition() is true, or after `seconds`; then raises TimeoutError with a fault."""
+    """Returns once condition() is true, or after `seconds`; a fault then makes a TimeoutError."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
