@@ -110,12 +110,17 @@ def unknown_files(name: str) -> list[str]:
 
 
 def missing_results(name: str) -> list[str]:
-    """Returns a line if an example has no results, or those of another script."""
+    """Returns a line if an example has no results, or those of another script.
+
+    A form with sessions needs none.
+    """
     try:
         results = provenance.measured_runs(ROOT / name, None)
     except ToolError as error:
         return [str(error)]
-    return [] if results else [f"there is no {name}/results.json"]
+    if results or examples.SESSIONS in name:
+        return []
+    return [f"there is no {name}/results.json"]
 
 
 @functools.cache
@@ -191,10 +196,22 @@ def text_of(name: str, todo: list[Step]) -> str:
     return "\n".join([*lines, f"next: {next_step.command}" if next_step else "all is done"])
 
 
+def names() -> list[str]:
+    """Returns the folders of examples, in reading order: those with the script of an algorithm.
+
+    Git need not know it yet.
+    """
+    kinds = {name: reading_order.kind_in(name) for name in reading_order.names()}
+    return [name for name, kind in kinds.items() if kind not in ("", "driver")]
+
+
 def show(name: str | None) -> int:
-    """Prints the steps of an example, or of all that are unfinished; returns 1 if one is left."""
-    if name and name not in reading_order.names():
-        raise ToolError(f"there is no example {name}: docs/reading-order.txt names them")
+    """Prints the steps of an example, or of all that are unfinished; returns 1 if one is left.
+
+    Raises ToolError if there is no such example.
+    """
+    if name and name not in names():
+        raise ToolError(f"there is no example {name}: docs/reading-order.txt names all that are")
     pages = outdated_pages()
     if name:
         todo = steps(name, pages)
@@ -202,7 +219,7 @@ def show(name: str | None) -> int:
         return int(any(step.left for step in todo))
     unfinished_ones = [
         example  # a new one makes pages of others outdated, which are finished all the same
-        for example in reading_order.examples()
+        for example in names()
         if any(step.left for step in steps(example, []))
     ]
     for example in unfinished_ones:

@@ -318,7 +318,7 @@ class Cluster:
 
 
 def wait_until(condition, seconds, fault=None):
-    """Returns once condition() is true, or after `seconds`; a fault then makes a TimeoutError."""
+    """Waits at most `seconds` for condition(); then raises TimeoutError if a fault is named."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -512,7 +512,7 @@ def control_functions(age, next_age, sizes, ranks):
         ranks["joined"].add(rank := max(ranks["joined"], default=-1) + 1)
         return np.int64(rank)
 
-    joining = tf.CriticalSection()  # two that join at once get two ranks
+    joining = tf.CriticalSection()  # two that join at once get different ranks
     word = tf.TensorSpec([], tf.string)
     functions = {
         "status": (lambda: (age.read_value(), tf.constant(json.dumps(sizes))), []),

@@ -14,6 +14,7 @@ from lab import examples
 SCRIPT = examples.main_script("Further-Algorithms/D-PSGD")
 EQUATION = equations.of(SCRIPT)
 SIZE, LR, STEPS = 7, 0.25, 20
+BYTES = 4 * 4 * SIZE  # in a step: to both neighbours, and from both
 
 
 def starts(n):
@@ -56,6 +57,13 @@ def train(first, text=None, gradient=gradient):
     return [np.array(part) for part in zip(*done)]
 
 
+@pytest.mark.parametrize("n", [2, 4])
+def test_the_bytes_are_the_same_in_a_ring_of_any_size(n):
+    """Catches a counter that is wrong in the row and at the connection alike."""
+    _, moved = train(starts(n))
+    assert set(moved.flat) == {BYTES}
+
+
 FIRST = EQUATION.MISTAKES["parameters"]["the step comes before the averaging"]
 
 
@@ -64,7 +72,7 @@ def test_three_workers_with_thirds():
     w = starts(3).mean(0)
     for changes in [], FIRST:
         actual, moved = train([w] * 3, examples.replaced(SCRIPT, changes))
-        assert set(moved.flat) == {4 * 4 * SIZE}  # to both neighbours, and from both
+        assert set(moved.flat) == {BYTES}
         before = np.array([w] * 3, float)
         for step in range(STEPS):
             g = np.array([gradient(k, step, before[k]) for k in range(3)])

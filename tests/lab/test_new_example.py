@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import equations
 import pytest
 import support
-from lab import examples, new_example, reading_order, references
+from lab import example_status, examples, new_example, reading_order, references
 from lab.drawings import shapes
 from lab.pages import own_results, readmes
 
@@ -207,6 +207,15 @@ def test_the_status_leads_through_all_steps(tmp_path):
     code, output = tool(root, "new_example.py", "--status")
     assert code == 1 and f"\n{NEW}\n" in output, "of all that are unfinished, as here those of FEW"
     assert "results.json is outdated" in output and output.endswith(f"\nnext: {STEPS[3]}\n"), output
+
+
+def test_every_example_is_done():
+    """Catches a step that asks for what an example never has, and a group that is passed over."""
+    names = example_status.names()
+    assert {"Operations/Train-and-Evaluate", "Sparse-Embeddings", "HogWild"} <= set(names)
+    assert not [name for name in names if name.startswith("Measurements/")]
+    left = {name: [step for step in example_status.steps(name, []) if step.left] for name in names}
+    assert not any(left.values()), left
 
 
 @pytest.mark.parametrize(
