@@ -208,6 +208,13 @@ def test_another_problem_has_another_directory(tmp_path):
     for wrong in other, None:
         with pytest.raises(ValueError, match="has another problem: set OUTPUT_DIR"):
             problems.refuse_another_problem(run, str(HOGWILD), wrong)
+    # Nor does it go on with another module that the problem imports.
+    module = copy._replace(texts={**copy.texts, "reader.py": "ROWS = 100"})
+    (run / "reader.py").write_text("ROWS = 100")
+    problems.refuse_another_problem(run, str(HOGWILD), module)
+    (run / "reader.py").write_text("ROWS = 99")
+    with pytest.raises(ValueError, match=r"has another reader\.py: set OUTPUT_DIR"):
+        problems.refuse_another_problem(run, str(HOGWILD), module)
     # A run of the example's own problem does not go on with another.
     (run / "own_problem.py").unlink()
     problems.refuse_another_problem(run, str(HOGWILD), None)

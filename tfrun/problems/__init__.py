@@ -150,12 +150,20 @@ def refuse_another_problem(
     """
     if not directory or pathlib.Path(script).resolve().parent == directory:
         return
-    own = directory / USER_FILE
-    ran = own.read_text(encoding="utf-8") if own.exists() else None
-    if (directory / "flags.json").exists() and ran != (copy.texts[USER_FILE] if copy else None):
-        raise ValueError(
-            f"the run in {directory} has another problem: set OUTPUT_DIR to another folder"
-        )
+    if not (directory / "flags.json").exists():
+        return
+    # The user's file, None without a problem, and the modules that it imports.
+    texts: dict[str, str | None] = {USER_FILE: None}
+    if copy:
+        texts |= copy.texts
+        del texts[copy.script], texts[ADAPTER_FILE]
+    for name, text in texts.items():
+        path = directory / name
+        if text != (path.read_text(encoding="utf-8") if path.exists() else None):
+            what = "problem" if name == USER_FILE else name
+            raise ValueError(
+                f"the run in {directory} has another {what}: set OUTPUT_DIR to another folder"
+            )
 
 
 def with_problem_variable(command: str) -> str:
