@@ -232,7 +232,7 @@ def test_the_ps_of_sessions_waits_while_they_train(monkeypatch, capsys):
     "code, found",
     [
         ("n = 1\n1 / 0", "ZeroDivisionError"),
-        ("while True: pass", "not done after 5 s"),
+        ("while True: pass", r"not done after \d+ s"),
         pytest.param("import os; os._exit(1)", "its kernel died", marks=pytest.mark.long),
         pytest.param(
             "import subprocess; p = subprocess.Popen(['sleep', '100'])",
