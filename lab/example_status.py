@@ -16,14 +16,14 @@ from lab.measure import provenance
 from lab.pages import papers, picture_digests, readmes
 
 TODO = "@@TODO@@"  # what the author has to write; own_results.NOT_MEASURED: what to measure
-EQUATIONS, DRAWINGS, FIGURES = (
-    ROOT / "tests" / "equations",
-    ROOT / "lab" / "drawings",
-    diagrams.FIGURES,
-)
-COSTS, CHANGES = ROOT / "docs" / "costs.md", ROOT / "CHANGELOG.md"
+EQUATIONS = ROOT / "tests" / "equations"
+DRAWINGS = ROOT / "lab" / "drawings"
+FIGURES = diagrams.FIGURES
+COSTS = ROOT / "docs" / "costs.md"
+CHANGES = ROOT / "CHANGELOG.md"
 MATRIX = ROOT / "Your-Model" / "matrix.json"
-PICTURES, FIX_PAGES = "python lab/pages/picture_digests.py", "python lab/pages/readmes.py --fix"
+PICTURES = "python lab/pages/picture_digests.py"
+FIX_PAGES = "python lab/pages/readmes.py --fix"
 
 
 class Step(NamedTuple):

@@ -25,12 +25,10 @@ class HogWild:
         **hyperparameters: Any,
     ) -> None:
         self.w = [np.array(v, np.float64) for v in w]
-        self.n, self.gradient, self.lr, self.hyperparameters = (
-            workers,
-            gradient,
-            lr,
-            hyperparameters,
-        )
+        self.n = workers
+        self.gradient = gradient
+        self.lr = lr
+        self.hyperparameters = hyperparameters
         self.step = 0
         self.pulled: dict[int, tuple[int, list[np.ndarray]]] = {}
 
@@ -155,10 +153,8 @@ class Synchronous(HogWild):
 
     def rate(self) -> float:
         """Grows from lr / N to lr over the steps of the warm-up."""
-        warmup, n = (
-            self.hyperparameters.get("warmup_steps", 0),
-            self.n - self.hyperparameters.get("backup_workers", 0),
-        )
+        warmup = self.hyperparameters.get("warmup_steps", 0)
+        n = self.n - self.hyperparameters.get("backup_workers", 0)
         done = min(1, self.step / warmup) if warmup else 1
         return self.lr / n + (self.lr - self.lr / n) * done
 

@@ -37,10 +37,8 @@ from tfrun.runs import run_directory
 
 TRIES = 3  # of a run while other processes use the machine
 MOST_TUNING = 0.3  # of a core that these may use while a setting is tried
-FINAL_SEED, AGAIN_SEED = (
-    100,
-    200,
-)  # the first seed of the runs that are reported, and of the A/A row
+FINAL_SEED = 100  # the first seed of the runs that are reported
+AGAIN_SEED = 200  # the first seed of the A/A row
 SEEDS, OWN_SEEDS = 5, 3  # runs at the best setting; of a problem of one's own
 OWN_SECONDS = 20  # of a run of such a problem
 START_SECONDS, LOCAL_SECONDS = 8, 12  # to start and to end a run; of one without seconds: guesses

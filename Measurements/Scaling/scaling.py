@@ -237,10 +237,8 @@ def table_of(results):
         runs, (cluster, name, n, delay) = results[case], parts(case)
         if previous != cluster:
             table.add_section()
-        rate, by_rates = (
-            median_of(runs, "batches_per_second"),
-            median_of(runs, "staleness_by_rates"),
-        )
+        rate = median_of(runs, "batches_per_second")
+        by_rates = median_of(runs, "staleness_by_rates")
         expected = law(name, n, delay, own)
         is_synchronous = gradients_needed(name, n) > 1
         staleness = ""

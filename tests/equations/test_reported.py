@@ -178,10 +178,8 @@ def check_going_on(example, changes, quick, folder):
 def with_layers(*names):
     """The change of the model to two hidden layers of the same size, with these names."""
     text = examples.main_script(SESSIONS).read_text()
-    begin, end = (
-        text.index("            keras.layers.Dense(128,"),
-        text.index("keras.layers.Dense(np.bincount"),
-    )
+    begin = text.index("            keras.layers.Dense(128,")
+    end = text.index("keras.layers.Dense(np.bincount")
     hidden = [f'            keras.layers.Dense(64, "relu", name="{name}"),\n' for name in names]
     return text[begin:end], "".join(hidden) + 12 * " "
 

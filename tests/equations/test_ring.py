@@ -104,10 +104,8 @@ def test_a_vector_longer_than_the_buffers(n):
 
 
 LOOP = "for s in range(%s):\n        mine, theirs = chunk[(k %s"
-SCATTER, NEXT = (
-    "chunk[(k - s) % N], chunk[(k - s - 1) % N]",
-    "chunk[(k + 1 - s) % N], chunk[(k - s) % N]",
-)
+SCATTER = "chunk[(k - s) % N], chunk[(k - s - 1) % N]"
+NEXT = "chunk[(k + 1 - s) % N], chunk[(k - s) % N]"
 GATHER = "        ring.exchange(mine, theirs)\n"
 RECEIVED = "        ring.exchange(mine, received[: theirs.size])\n"
 ADDED = """        came = np.empty_like(theirs)

@@ -53,9 +53,8 @@ def plugs():
         folder = script.parent.name
         is_main = script == examples.main_script(script.parent)
         for name in PROBLEMS:
-            if (
-                cells.get(folder, {}).get(f"{name}.py") != "trains"
-            ):  # or it is new, and not tried yet
+            # A new example has not been tried yet, and is left out as well.
+            if cells.get(folder, {}).get(f"{name}.py") != "trains":
                 continue
             chosen = is_main and name in CHOSEN.get(folder, [])
             mark = pytest.mark.long if chosen else pytest.mark.nightly

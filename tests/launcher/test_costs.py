@@ -37,9 +37,8 @@ def test_the_seconds_of_each_scheme():
         "1/10 of the bytes, gathered": overlapped(7 * (0.14 + 0.01)),
     }
     assert table == due
-    longer = step_cost.schemes(
-        n, 0.1, S, B, a, T=10
-    )  # what travels does not fit beside ten gradients
+    # What travels takes longer than the ten gradients beside which it is sent.
+    longer = step_cost.schemes(n, 0.1, S, B, a, T=10)
     assert longer["ring, 10 local steps"] == pytest.approx(((1 + RING - 2 / 3) / 10, 0.1 + 0.259))
 
 

@@ -38,7 +38,8 @@ def load_own() -> types.ModuleType:
 
 
 own = load_own()
-Arrays = collections.namedtuple(  # type: ignore[name-match] # a user who prints it sees Data
+# Its own name is Data, because a user who prints it sees that name.
+Arrays = collections.namedtuple(  # type: ignore[name-match]
     "Data", "x_train y_train x_test y_test"
 )
 DATASET, DATASETS = getattr(own, "DATASET", "own"), getattr(own, "DATASETS", FILE)
@@ -345,10 +346,8 @@ def refuse_other_rows(function: Callable, y: Any, outputs: Any, values: Any) -> 
     if not shape or rows is None:  # a mean of all rows; or known later
         return
     shape = tuple(shape)
-    columns = {
-        *y.shape[1:],
-        *outputs.shape[1:],
-    }  # of those a row may have as many as there are rows
+    # A row of targets or outputs may have as many columns as there are rows.
+    columns = {*y.shape[1:], *outputs.shape[1:]}
     if shape[0] != rows or rows in shape[1:] and rows > 1 and rows not in columns:
         name = getattr(function, "__name__", "a function")
         raise ValueError(
