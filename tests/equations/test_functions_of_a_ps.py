@@ -34,24 +34,16 @@ SCRIPTS = [path for path in ALL if examples.kind_of(path) == "parameter server, 
 # Whose push subtracts what it is given, whatever others have pushed.
 SUBTRACT = ["hogwild", "distributed_setup", "downpour_easy", "adag"]
 LOCKED = ["dynsgd", "delay_compensation", "async_local_sgd", "aeasgd", "aeamsgd"]
-ORDER = "<0 <1 >1 <1 >1 >0 <0 >0 <1 <0 >0 <0 >0 <0 >0 >1 <1 >1 <0 <1 >0 >1 <1 >1".split()
-SCHEDULE = [({"<": "pull", ">": "push"}[what], int(k)) for what, k in ORDER]
 
 
 def compare(text=None, largest=2000, ps=2):
     """Asserts that HogWild in many parts is its equation."""
     flags = command_line({})
     with in_process.Workers(HOGWILD, 2, flags, text=text, ps=ps, largest=largest) as workers:
-        parts = [part for part in workers.workers[0].ps.parts["w"]]
+        parts = list(workers.workers[0].ps.parts["w"])
         assert len(parts) > 2 and len({part.ps for part in parts}) == ps
         expected = references.HogWild(workers.parameters(), 2, gradient_on_digits(2), LR)
-        first, pushes, due = workers.values(), workers.follow(SCHEDULE), []
-        for what, k in SCHEDULE:
-            if what == "pull":
-                expected.pull(k)
-            else:
-                due.append(expected.push(k))
-        interleaved.check(first, workers.values(), expected.values(), pushes, due)
+        interleaved.compare_pushes(workers, expected, interleaved.SCHEDULE)
 
 
 @pytest.mark.parametrize("ps", [1, 2])
