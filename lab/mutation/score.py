@@ -12,7 +12,7 @@ the same.
 The tests run in a copy of this working tree. One process imports everything, collects the tests
 and runs them once. Then it forks for each mistake, and the fork gets the mistaken code (see
 lab/mutation/planting.py). It runs tests up to the first failure: those that call the function, the
-fast ones first, and then those that start processes. Tests that themselves plant mistakes are left
+fast ones first, and then those that start processes. Tests with the mark plants_mistakes are left
 out, because they fail wherever the text has changed. What takes more than LIMIT times as long as
 without the mistake counts as found.
 
@@ -50,7 +50,7 @@ FOLDER = ROOT / "tests" / "mutation"
 MOST_EQUIVALENT = 0.06  # of a sample
 COPY_SECONDS = 300  # for git to copy the project, at most
 FLAGS = ["-x", "-q", "--no-header", "--tb=short", "--durations=0", "--durations-min=9"]
-LEFT_OUT = ["-m", "not nightly", "-k", "not mistake and not is_caught and not are_caught"]
+LEFT_OUT = ["-m", "not nightly and not plants_mistakes"]
 WARM = (  # imported once, before all forks; nothing of this project
     "tensorflow",
     "keras",

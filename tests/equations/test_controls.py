@@ -99,6 +99,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.plants_mistakes
 @pytest.mark.long
 @pytest.mark.parametrize(
     "name, changes",

@@ -160,6 +160,7 @@ def test_the_state_of_the_model_moves_with_each_step(folder):
 MOVES = "        for v, value in zip(state, after):\n            v.assign(value)\n"
 
 
+@pytest.mark.plants_mistakes
 @pytest.mark.parametrize("folder", ["HogWild", "DOWNPOUR"])
 def test_a_state_that_does_not_move_is_caught(folder):
     """In DOWNPOUR it would be lost between local steps."""
@@ -167,6 +168,7 @@ def test_a_state_that_does_not_move_is_caught(folder):
         compare_state(examples.main_script(folder), [(MOVES, "")])
 
 
+@pytest.mark.plants_mistakes
 def test_a_state_that_does_not_reach_the_ps_is_caught():
     with support.fails_comparison("state on the ps"):
         moves = "map(tf.assign, state, local_state)"

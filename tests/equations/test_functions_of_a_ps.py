@@ -55,6 +55,7 @@ def test_the_parts_can_be_on_other_ps():
     compare(text=examples.replaced(HOGWILD, [("slice_spec, i % ps)", "slice_spec, (i + 1) % ps)")]))
 
 
+@pytest.mark.plants_mistakes
 def test_numbers_that_are_cut_in_another_order_are_caught():
     changes = [("return tf.split(argument, [", "return tf.split(argument[::-1], [")]
     with support.fails_comparison("parameters"):
@@ -126,6 +127,7 @@ def test_a_wrong_size_type_or_age_takes_no_ticket_and_moves_nothing():
     check_refusals()
 
 
+@pytest.mark.plants_mistakes
 @pytest.mark.parametrize(
     "fails, changes",
     [
@@ -185,6 +187,7 @@ def test_a_push_with_rows_of_another_ps_moves_nothing(tmp_path):
 MINE = "tf.debugging.Assert(tf.reduce_all(mine), "
 
 
+@pytest.mark.plants_mistakes
 @pytest.mark.parametrize(
     "changes",
     [
@@ -310,6 +313,7 @@ PAUSED = """\
 """
 
 
+@pytest.mark.plants_mistakes
 @pytest.mark.parametrize("name", ["DynSGD", "Further-Algorithms/Delay-Compensation"])
 def test_a_push_without_a_lock_is_caught(name):
     """It pauses between its ticket and its move, so that the other one comes between."""
@@ -387,6 +391,7 @@ STEPS_TOGETHER = {
 }
 
 
+@pytest.mark.plants_mistakes
 @pytest.mark.long
 @pytest.mark.parametrize("name", STEPS_TOGETHER)
 def test_a_step_that_is_not_made_once_is_caught(name):
@@ -481,6 +486,7 @@ def test_places_in_files_go_on(tmp_path):
     check_places(tmp_path)
 
 
+@pytest.mark.plants_mistakes
 @pytest.mark.long
 @pytest.mark.parametrize(
     "changes",
@@ -495,6 +501,7 @@ def test_places_that_get_lost_are_caught(changes, tmp_path):
         check_places(tmp_path, changes)
 
 
+@pytest.mark.plants_mistakes
 @pytest.mark.long
 @pytest.mark.parametrize(
     "name, changes",
@@ -782,6 +789,7 @@ ROWS = {
 WORK = "examples=local_steps * flags.batch_size"
 
 
+@pytest.mark.plants_mistakes
 @pytest.mark.long
 @pytest.mark.parametrize(
     "fails, changes",

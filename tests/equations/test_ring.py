@@ -283,6 +283,7 @@ def test_a_mistake_in_the_training_is_caught(fails, changes, quick, tmp_path):
         check_training(quick, tmp_path, changes, n=2)
 
 
+@pytest.mark.plants_mistakes
 @pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_the_scripts_with_a_mistake_in_the_sum_run(tmp_path):

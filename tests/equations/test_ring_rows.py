@@ -186,6 +186,7 @@ def test_a_late_gradient_is_in_the_times_of_its_row(name, tmp_path):
     check_times(script, tmp_path, **flags)
 
 
+@pytest.mark.plants_mistakes
 def test_a_time_that_is_taken_late_is_caught(tmp_path):
     """An op with a state in the backward pass: what tells the time waits for it."""
     stateful = ("self.add, [i, d], d.dtype, stateful=False)", "self.add, [i, d], d.dtype)")

@@ -258,6 +258,7 @@ def test_a_mistake_in_who_takes_part_is_caught(check, fails, changes):
         check(text)
 
 
+@pytest.mark.plants_mistakes
 @pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_the_mistaken_scripts_run(tmp_path):
@@ -421,6 +422,7 @@ def test_pairs_of_rates_are_compared_by_the_equation():
     compare_pairs()
 
 
+@pytest.mark.plants_mistakes
 @pytest.mark.parametrize("mistake", OF_PAIRS)
 def test_a_mistake_in_the_comparison_of_rates_is_caught(mistake):
     with support.fails_comparison("losses"):

@@ -207,6 +207,7 @@ def test_three_ranks(tmp_path):
     check_what_was_sent(tmp_path, runs)
 
 
+@pytest.mark.plants_mistakes
 @pytest.mark.parametrize(
     "script, fails, name",
     [

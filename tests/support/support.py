@@ -120,14 +120,15 @@ def core_first(paths):
 def mistakes(groups, core):
     """Parameters (case, what fails, changes) of a test, of {(case, what fails): {name: changes}}.
 
-    The tier core has the first so many mistakes of each group.
+    The tier core has the first so many mistakes of each group. All have the mark plants_mistakes.
     """
 
-    def later(group):
-        return beyond_core(group[0]) if isinstance(group[0], pathlib.Path) else pytest.mark.long
+    def marks(group, number):
+        later = beyond_core(group[0]) if isinstance(group[0], pathlib.Path) else pytest.mark.long
+        return [pytest.mark.plants_mistakes, *([later] if number >= core else [])]
 
     return [
-        pytest.param(*group, changes, id=name, marks=[later(group)] if number >= core else [])
+        pytest.param(*group, changes, id=name, marks=marks(group, number))
         for group, named in groups.items()
         for number, (name, changes) in enumerate(named.items())
     ]
