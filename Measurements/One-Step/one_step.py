@@ -11,8 +11,8 @@ import os
 import sys
 import tempfile
 
-from lab import examples, references
-from lab.measure import arguments, example_runs, sessions, text_tables
+from lab import examples
+from lab.measure import arguments, example_runs, perceptron, sessions, text_tables
 
 os.environ.update(TF_CPP_MIN_LOG_LEVEL="2", TF_ENABLE_ONEDNN_OPTS="0")  # so that it starts quietly
 import numpy as np
@@ -90,7 +90,7 @@ def compare(path, n):
     move = 0
     for step in range(min(w), STEPS):
         rows = union(n, step, len(x))
-        _, g = references.perceptron(w[step], x[rows], y[rows])
+        _, g = perceptron.loss_and_gradient(w[step], x[rows], y[rows])
         for before, d, after in zip(w[step], g, w[step + 1]):
             difference = max(difference, np.abs(before - LEARNING_RATE * d - after).max())
             move = max(move, np.abs(after - before).max())

@@ -7,7 +7,7 @@ w_k <- w. When these moments of w grow with the pushes, the rate is too large.
 import functools
 
 import numpy as np
-from lab import references
+from lab.measure import perceptron
 
 
 def constant(n):
@@ -73,7 +73,7 @@ def sharpness(w, x, y, steps=20):
 
     def gradient(vector):
         shaped = [v.reshape(p.shape) for v, p in zip(np.split(vector, cuts), parts)]
-        return np.concatenate([d.ravel() for d in references.perceptron(shaped, x, y)[1]])
+        return np.concatenate([d.ravel() for d in perceptron.loss_and_gradient(shaped, x, y)[1]])
 
     step, steps = 1e-4, min(steps, flat.size)
     start = np.random.RandomState(0).randn(flat.size)

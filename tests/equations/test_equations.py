@@ -20,8 +20,9 @@ import in_process
 import interleaved
 import numpy as np
 import pytest
+import references
 import support
-from lab import examples, references
+from lab import examples
 from problem import BATCH, LR, command_line, digits_like, draw
 
 SCRIPTS = equations.compared(equations.INTERLEAVED)

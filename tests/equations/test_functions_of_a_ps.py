@@ -16,8 +16,9 @@ import in_process
 import interleaved
 import numpy as np
 import pytest
+import references
 import support
-from lab import examples, references
+from lab import examples
 from problem import BATCH, LR, SMOOTH, command_line, gradient_on_digits
 from tfrun.launch import cluster
 

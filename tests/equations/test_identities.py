@@ -10,8 +10,9 @@ import interleaved
 import numpy as np
 import problem
 import pytest
+import references
 import support
-from lab import examples, references
+from lab import examples
 
 DYNSGD = examples.main_script("DynSGD")
 HOGWILD = examples.main_script("From-TensorFlow-1/HogWild-Sessions")

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 import support
 import tensorflow as tf
-from lab import examples, references
+from lab import examples
+from lab.measure import perceptron
 from problem import BATCH, LR, SEED, command_line, digits_like, gradient_on_digits
 from tfrun.runs import metrics_csv, models
 from tfrun.runs.data import RunData
@@ -54,7 +55,7 @@ def means_at(w):
 
 def one_row(w, x, y):
     """Returns the loss of a row, and whether it is smaller than that of any other class."""
-    losses = [references.perceptron(w, x, np.array([k]))[0] for k in range(3)]
+    losses = [perceptron.loss_and_gradient(w, x, np.array([k]))[0] for k in range(3)]
     return losses[y[0]], np.argmin(losses) == y[0]
 
 

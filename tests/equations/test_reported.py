@@ -14,7 +14,8 @@ import interleaved
 import numpy as np
 import pytest
 import support
-from lab import examples, references
+from lab import examples
+from lab.measure import perceptron
 from problem import BATCH, SEED, command_line, draw
 from support import SHAPES
 from tfrun.runs import models, summary
@@ -308,7 +309,7 @@ def check_losses(example, changes, quick, folder):
     for step in range(7, 11):  # those that are kept
         w = saved(str(directory / (f"model.ckpt-{step}")))
         rows = draw(0, step, BATCH, len(x))
-        loss, _ = references.perceptron([v.astype(float) for v in w], x[rows], y[rows])
+        loss, _ = perceptron.loss_and_gradient([v.astype(float) for v in w], x[rows], y[rows])
         (reported,) = pushes["loss"][pushes["global_step"] == step + 1]
         apart.append(abs(loss - reported))
     assert max(apart) < 1e-5, f"losses: {max(apart):g} apart"

@@ -9,8 +9,9 @@ from xml.etree import ElementTree
 
 import equations
 import pytest
+import references
 import support
-from lab import example_status, examples, new_example, reading_order, references
+from lab import example_status, examples, new_example, reading_order
 from lab.drawings import shapes
 from lab.pages import own_results, readmes
 
@@ -37,14 +38,16 @@ def clone_of_few(root):
     shutil.rmtree(root / "tfrun" / "bin", ignore_errors=True)
     for page in [*root.glob("Measurements/*/README.md"), *root.glob("tfrun/*.md")]:
         page.unlink()
-    (root / "tests" / "equations").mkdir(parents=True)
+    for folder in "equations", "support":
+        (root / "tests" / folder).mkdir(parents=True)
     (root / "docs").mkdir()
     changes = (
         "# Changes\n\n## 1.0.1.dev0, not released\n- A line.\n\n## 1.0.0, 2026-01-01\n- A line.\n"
     )
     (root / "CHANGELOG.md").write_text(changes)
     listed = ["docs/papers.txt", "docs/costs.md"]
-    for name in [*listed, *(f"tests/equations/{new_example.stem(n)}.py" for n in FEW)]:
+    equation_files = [f"tests/equations/{new_example.stem(name)}.py" for name in FEW]
+    for name in [*listed, *equation_files, "tests/support/references.py"]:
         shutil.copyfile(support.ROOT / name, root / name)
     order = "\n  ".join(["One worker", *FEW])
     (root / "docs" / "reading-order.txt").write_text(f"{order}\n\nFurther algorithms\n")
@@ -112,7 +115,7 @@ def test_a_new_example_has_no_numbers(few_examples):
     assert "Differs from:  HogWild: " in script and "# HogWild:" not in script
     assert "\ndef server(w, step, flags):" in script and "\ndef update(ps, " in script
     assert '"$here/../../activate.sh"' in (root / NEW / "run.sh").read_text()
-    env = {**os.environ, "PYTHONPATH": root}
+    env = {**os.environ, "PYTHONPATH": f"{root}:{root}/tests/support"}
     equation = root / "tests" / "equations" / "delay_compensation.py"
     done = support.run_to_end(sys.executable, equation, env=env)
     assert done.returncode == 0, done.stderr
