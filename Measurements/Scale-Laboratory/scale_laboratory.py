@@ -163,7 +163,7 @@ def remaining_share(name, n, shape):
     steps = T if "local" in name else 1
     times = laws.step_times("lognormal", n, LOST_BATCHES + 10 * steps, shape=shape)
     times = laws.local_steps(times, steps)
-    times_with_loss = laws.lost(times, n - 1, loss_step, LOST_BATCHES)
+    times_with_loss = laws.lose_worker(times, n - 1, loss_step, LOST_BATCHES)
     needed = max(1, n - max(1, n // 25)) if "backups" in name else n
 
     def gradients(times):
