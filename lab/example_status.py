@@ -54,20 +54,22 @@ def drawing(name: str) -> pathlib.Path:
     return DRAWINGS / f"{stem(name)}.py"
 
 
-def unfinished() -> list[pathlib.Path]:
+def unfinished_files() -> list[pathlib.Path]:
     """Returns the files in which something is left to write, of all that git knows."""
     paths = [*readmes.files(), *examples.scripts(), papers.PAPERS]
-    paths += examples.tracked("tests/equations/*.py") + examples.tracked("lab/drawings/*.py")
+    paths += examples.tracked_files("tests/equations/*.py") + examples.tracked_files(
+        "lab/drawings/*.py"
+    )
     return [path for path in paths if TODO in path.read_text()]
 
 
-def marks(*paths: pathlib.Path) -> list[str]:
+def find_marks(*paths: pathlib.Path) -> list[str]:
     """Returns a line for each of these files that has marks: the numbers of their lines."""
     files = [path for path in paths if path.exists()]
-    return [line for path in files for line in located(path, marked_lines(read(path)))]
+    return [line for path in files for line in name_lines(path, lines_with_marks(read(path)))]
 
 
-def marked_lines(text: str) -> list[int]:
+def lines_with_marks(text: str) -> list[int]:
     """Returns the numbers of the lines of a text that have a mark.
 
     Of a generated part the first line counts, which says what is generated.
@@ -76,12 +78,12 @@ def marked_lines(text: str) -> list[int]:
     return [number for number, line in enumerate(text.splitlines(), 1) if TODO in line]
 
 
-def located(path: pathlib.Path, numbers: list[int]) -> list[str]:
+def name_lines(path: pathlib.Path, numbers: list[int]) -> list[str]:
     """Returns a line that names these lines of a file; none where there are none."""
     return [f"{shown(path)}: {TODO} in line {', '.join(map(str, numbers))}"] if numbers else []
 
 
-def list_marks(name: str) -> list[str]:
+def find_marks_in_lists(name: str) -> list[str]:
     """Returns such lines for the lists of all examples: only what this example has there.
 
     That is a line with its folder, or its paper. A title of CHANGELOG.md is that of the line below.
@@ -94,18 +96,18 @@ def list_marks(name: str) -> list[str]:
     for path in (COSTS, papers.PAPERS, CHANGES):
         lines = [*read(path).splitlines(), ""]
         numbers = []
-        for number in marked_lines(read(path)):
+        for number in lines_with_marks(read(path)):
             at = number if lines[number - 1].startswith("## ") else number - 1
             if any(word in lines[at] for word in own):
                 numbers.append(number)
-        left += located(path, numbers)
+        left += name_lines(path, numbers)
     return left
 
 
 def unknown_files(name: str) -> list[str]:
     """Returns the files of an example that git does not know."""
     own = [ROOT / name, *tests(name), drawing(name), figure(name)]
-    unknown = examples.untracked("*")
+    unknown = examples.untracked_files("*")
     return [shown(path) for path in unknown if any(path.is_relative_to(part) for part in own)]
 
 
@@ -126,8 +128,12 @@ def missing_results(name: str) -> list[str]:
 @functools.cache
 def noted_pictures() -> set[str]:
     """Returns the paths of the pictures that git knows, and that are as they were noted."""
-    noted = picture_digests.noted()
-    return {path for path, digests in picture_digests.today().items() if noted.get(path) == digests}
+    noted = picture_digests.noted_digests()
+    return {
+        path
+        for path, digests in picture_digests.current_digests().items()
+        if noted.get(path) == digests
+    }
 
 
 def unnoted_pictures(name: str) -> list[str]:
@@ -160,7 +166,7 @@ def outdated_pages() -> list[str]:
     lines = []
     for path in readmes.files():
         try:
-            if readmes.updated(path) != read(path):
+            if readmes.updated_text(path) != read(path):
                 lines.append(shown(path))
         except ToolError as error:
             lines += str(error).splitlines()
@@ -170,17 +176,17 @@ def outdated_pages() -> list[str]:
 def steps(name: str, pages: list[str]) -> list[Step]:
     """Returns the steps of an example, in their order. pages: what outdated_pages() returns."""
     write = f"write what {TODO} asks for"
-    page = marks(ROOT / name / "README.md", drawing(name))
+    page = find_marks(ROOT / name / "README.md", drawing(name))
     test = f"bash tests/run.sh all equations -k {stem(name)}"
     row = "OUTPUT_DIR=Your-Model bash Your-Model/run_matrix.sh --only " + name.rpartition("/")[2]
     return [
         Step("git knows all files", unknown_files(name), "git add -A"),
-        Step("the script", marks(main_script(name)), write),
-        Step("the reference and mistakes", marks(*tests(name)), f"{write}; then {test}"),
+        Step("the script", find_marks(main_script(name)), write),
+        Step("the reference and mistakes", find_marks(*tests(name)), f"{write}; then {test}"),
         Step("results", missing_results(name), f"python lab/measure/results.py {name}"),
         Step("pictures and their notes", unnoted_pictures(name), PICTURES),
         Step("the row in Your-Model", missing_row(name), row),
-        Step("the page and the lists", [*page, *list_marks(name)], write),
+        Step("the page and the lists", [*page, *find_marks_in_lists(name)], write),
         Step("the figure", outdated_figures(name), "python lab/drawings/diagrams.py --fix"),
         Step("generated parts", pages, FIX_PAGES),
     ]

@@ -191,7 +191,7 @@ def new_tests(source: str, name: str) -> dict[pathlib.Path, str]:
 
 def compared_by(path: pathlib.Path) -> str:
     """Returns COMPARED_BY of a file of tests/equations/, the test of its script; "" without one."""
-    for node in examples.parsed(path).body:
+    for node in examples.parse(path).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "COMPARED_BY":
             return ast.literal_eval(node.value)
     return ""
@@ -244,7 +244,7 @@ def create(source: str, name: str) -> list[pathlib.Path]:
     check_name(name)
     script, folder = docstrings.script(ROOT / source), ROOT / name
     launcher = ROOT / source / "run.sh"
-    order = reading_order.inserted(examples.read(reading_order.PATH), name, source)
+    order = reading_order.insert_folder(examples.read(reading_order.PATH), name, source)
     texts = {
         folder / f"{stem(name)}.py": new_script(script, source, name),
         folder / "run.sh": new_launcher(launcher.read_text(), source, name),
@@ -255,7 +255,7 @@ def create(source: str, name: str) -> list[pathlib.Path]:
         papers.PAPERS: new_papers(examples.read(papers.PAPERS), name),
         CHANGES: new_changes(examples.read(CHANGES), name),
     }
-    if name in (with_costs := reading_order.unfolded(order)):  # the others have no row
+    if name in (with_costs := reading_order.unfolded_folders(order)):  # the others have no row
         texts[COSTS] = new_costs(examples.read(COSTS), name, with_costs)
     folder.mkdir(parents=True)
     for path, text in texts.items():

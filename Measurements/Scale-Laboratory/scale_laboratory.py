@@ -115,7 +115,7 @@ def rates(case, n, trouble=None):
     ranges = {}
 
     def add_synchronous(name, communication, T=1, step_seconds=step_seconds):
-        low, high = (seconds - c for seconds in step_cost.between(c, communication))
+        low, high = (seconds - c for seconds in step_cost.step_range(c, communication))
         ranges[name] = n * T / (step_seconds + high), n * T / (step_seconds + low)
 
     def add_ps(name, times, P, T=1):
@@ -357,12 +357,12 @@ def check_published():
         S, B = point["megabytes"] * 1e6, point["gigabits"] * 1e9 / 8
         c = point["c"]
         communication = getattr(step_cost, point["by"])(point["n"], S, B, **servers)
-        high, low = (c / seconds for seconds in step_cost.between(c, communication))
+        high, low = (c / seconds for seconds in step_cost.step_range(c, communication))
         if low - 0.02 <= point["efficiency"] <= high + 0.02:
             inside += 1
         widths.append(high - low)
         if not point["case"].endswith("128 GPUs"):  # which the two numbers come from
-            efficiency = c / step_cost.fitted(c, communication)
+            efficiency = c / step_cost.fitted_step(c, communication)
             errors[point["case"]] = efficiency / point["efficiency"] - 1
     sizes = list(map(abs, errors.values()))
     worst = max(errors, key=lambda case: abs(errors[case]))

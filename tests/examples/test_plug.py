@@ -322,7 +322,7 @@ def test_a_killed_worker_comes_back(tmp_path):
 @pytest.mark.long
 def test_from_a_copy_to_a_prediction(tmp_path):
     """README's own lines, as they stand there, in a copy of the project."""
-    for path in examples.tracked("*"):
+    for path in examples.tracked_files("*"):
         copy = tmp_path / path.relative_to(support.ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, copy)

@@ -30,7 +30,7 @@ def clone_of_few(root):
     """Makes such a clone in a folder; returns the folder."""
     patterns = ["*.py", "*.sh", "*.md", "*.txt", "*.json"]
     copied = (*FEW, "lab", "tfrun", "Measurements")
-    for path in sum((examples.tracked(pattern) for pattern in patterns), []):
+    for path in sum((examples.tracked_files(pattern) for pattern in patterns), []):
         name = path.relative_to(support.ROOT)
         if name.parts[0] in copied:
             (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -72,7 +72,7 @@ TO_FILL = [
 ]
 UNFINISHED = """
 from lab import example_status, examples
-print(*map(examples.shown, example_status.unfinished()))
+print(*map(examples.shown, example_status.unfinished_files()))
 """
 DRAW = """
 from lab.drawings import diagrams
@@ -232,8 +232,8 @@ def test_every_example_is_done():
 )
 def test_where_a_new_example_stands(name, source, before):
     """Catches a page whose section of one kind comes twice, the second time with this example."""
-    text = reading_order.inserted(reading_order.PATH.read_text(), name, source)
-    order = reading_order.unfolded(text)
+    text = reading_order.insert_folder(reading_order.PATH.read_text(), name, source)
+    order = reading_order.unfolded_folders(text)
     assert order[order.index(name) - 1] == before
 
 
@@ -337,7 +337,7 @@ OWN = [  # the walk of CONTRIBUTING: (file, what new_example.py wrote, what a co
 
 def begun_in_a_clone(root, begun):
     """Makes a clone of all in a folder, and begins these examples there."""
-    for path in examples.tracked("*"):
+    for path in examples.tracked_files("*"):
         copy = root / path.relative_to(support.ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, copy)

@@ -175,7 +175,7 @@ def committed(tmp_path, monkeypatch):
     digest_files[0].write_text(json.dumps({"HogWild": "before", "ADAG": "before"}))
     digest_files[1].write_text(json.dumps({"HogWild": "older"}))
     monkeypatch.setattr(provenance, "results_of", lambda _: path)
-    monkeypatch.setattr(examples, "tracked", lambda _: digest_files)
+    monkeypatch.setattr(examples, "tracked_files", lambda _: digest_files)
     return path, digest_files, own
 
 

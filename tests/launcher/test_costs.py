@@ -79,7 +79,7 @@ def test_what_layers_and_pieces_cost():
         step_cost.sharded,
     ):
         assert function(n, S, B) == function(n, S, B, 0.0), function
-    assert step_cost.fitted(2.0, 3.0) == pytest.approx(2.13 + 0.84)
+    assert step_cost.fitted_step(2.0, 3.0) == pytest.approx(2.13 + 0.84)
 
 
 def test_what_pays_first_on_paper():

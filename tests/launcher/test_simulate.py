@@ -320,7 +320,7 @@ NONSENSE = {
     "bytes of NaN": lambda: cost.ring(2, math.nan, 1e9),
     "negative latency": lambda: step_cost.tree(2, 1e6, 1e9, -1),
     "no machine": lambda: step_cost.hierarchical(0, 8, 1e6, 1e9),
-    "no compute": lambda: step_cost.between(0, 1),
+    "no compute": lambda: step_cost.step_range(0, 1),
     "a rate of 0": lambda: learn.follow(
         schemes.asynchronous(np.ones((3, 1))), 1, np.ones((4, 2)), np.arange(4) % 2, None, 0, 3
     ),
@@ -393,8 +393,8 @@ def test_costs():
         "ps, together": (cost.ps_together(4, 8e6, 1e6, 1), 64 + 2),
         "ps, in turn": (cost.ps_in_turn(4, 8e6, 1e6, 1, 2), 20 + 2),
         "local": (step_cost.local(2, 5, 10), 2.5),
-        "least": (step_cost.between(3, 5)[0], 3 + 3),
-        "most": (step_cost.between(3, 5)[1], 8),
+        "least": (step_cost.step_range(3, 5)[0], 3 + 3),
+        "most": (step_cost.step_range(3, 5)[1], 8),
         "asynchronous": (step_cost.ps_asynchronous(4, 2, 8e6, 1e6, 1)[0], 8),
         "in step": (step_cost.ps_asynchronous(4, 2, 8e6, 1e6, 1)[1], 68 / 4),
     }

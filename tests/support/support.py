@@ -21,7 +21,7 @@ import numpy as np
 import psutil
 import pytest
 import stand_in
-from lab.examples import ROOT, kind_of, replaced, scripts, tracked
+from lab.examples import ROOT, kind_of, replaced, scripts, tracked_files
 from tfrun.launch import cluster
 
 SHAPES = [(64, 128), (128,), (128, 64), (64,), (64, 10), (10,)]  # of the variables for digits
@@ -41,7 +41,7 @@ def launchers():
     """
     return [
         path
-        for path in tracked("run*.sh")
+        for path in tracked_files("run*.sh")
         if path.parent.name != "tests"
         and path.parent.parent.name != ENGINES
         and not list(path.parent.glob("*.ipynb"))
@@ -50,7 +50,7 @@ def launchers():
 
 def engines():
     """Every run.sh that needs another engine: Spark, Slurm and so on."""
-    return [path for path in tracked("run*.sh") if path.parent.parent.name == ENGINES]
+    return [path for path in tracked_files("run*.sh") if path.parent.parent.name == ENGINES]
 
 
 def needs_build(launcher):
