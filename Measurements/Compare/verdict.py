@@ -26,9 +26,12 @@ import math
 import pathlib
 import re
 import statistics
+from collections.abc import Sequence
+from typing import Any
 
 import report
 from lab.measure import arguments
+from report import Results
 
 LEVEL = 0.01  # p of a difference is below it
 AGAIN_SUFFIX = ", A/A"  # behind the name of a row that was measured a second time
@@ -43,12 +46,12 @@ MARK = re.compile(
 )
 
 
-def plain_name(row):
+def plain_name(row: str) -> str:
     """Returns the name of a row as a mark may write it: HTML allows no -- in a comment."""
     return row.removeprefix(FURTHER).replace("--", "")
 
 
-def rows_of(results, task):
+def rows_of(results: Results, task: str) -> Results:
     """Returns {plain name of a row: its result} of a task's rows that have runs."""
     rows = {}
     for case, result in results.items():
@@ -58,12 +61,12 @@ def rows_of(results, task):
     return rows
 
 
-def at_first_look(run, seconds):
+def at_first_look(run: dict[str, Any], seconds: float | None) -> bool:
     """Returns whether a run may have been before these seconds where it was at them."""
     return seconds is not None and seconds == run.get("first_look")
 
 
-def values(result, what, least=False):
+def values(result: dict[str, Any], what: str, least: bool = False) -> list[float]:
     """Returns what each run has reached; infinity of one that has not.
 
     what: the name of a number, such as SECONDS; or a test loss: the seconds to it. least: what was
@@ -80,7 +83,7 @@ def values(result, what, least=False):
     return numbers
 
 
-def probability(numbers, other_numbers):
+def probability(numbers: Sequence[float], other_numbers: Sequence[float]) -> float:
     """Returns the two-sided p of the exact rank test. Equal values share their mean rank."""
     pooled = sorted([*numbers, *other_numbers])
     ranks = [
@@ -93,7 +96,7 @@ def probability(numbers, other_numbers):
     return sum(group >= observed - 1e-9 for group in distances) / len(distances)
 
 
-def share(median, other_median):
+def share(median: float, other_median: float) -> float:
     """Returns how far two medians are apart, as a share of the smaller one."""
     lesser, greater = sorted((median, other_median))
     if lesser == math.inf:
@@ -101,7 +104,7 @@ def share(median, other_median):
     return (greater - lesser) / lesser if lesser else math.inf
 
 
-def noises(results, what):
+def noises(results: Results, what: str) -> dict[str, float]:
     """Returns {task: the share by which the medians of its A/A row differ}."""
     shares = {}
     for case, result in results.items():
@@ -114,7 +117,7 @@ def noises(results, what):
     return shares
 
 
-def noise(results, task, what):
+def noise(results: Results, task: str, what: str) -> float | None:
     """Returns the share of a task, or else the greatest of all tasks; None where there is none.
 
     To a loss runs often come at one look, so the share to the target counts if it is greater.
@@ -130,7 +133,7 @@ def noise(results, task, what):
     return max(shares, default=None)
 
 
-def is_less(results, task, row, other, what=SECONDS):
+def is_less(results: Results, task: str, row: str, other: str, what: str = SECONDS) -> bool:
     """Returns whether one row of a task is sooner than another, or its number is less."""
     rows, floor = rows_of(results, task), noise(results, task, what)
     row_values = values(rows[plain_name(row)], what)
@@ -141,14 +144,16 @@ def is_less(results, task, row, other, what=SECONDS):
     return probability(row_values, other_values) < LEVEL and share(median, other_median) > floor
 
 
-def verdict(results, task, row, other, what=SECONDS):
+def verdict(results: Results, task: str, row: str, other: str, what: str = SECONDS) -> bool | None:
     """Returns which of two rows is less: True: the first, False: the second, None: neither."""
     if is_less(results, task, row, other, what):
         return True
     return False if is_less(results, task, other, row, what) else None
 
 
-def fault(results, mark, losses, task, first_rows, second_rows):
+def fault(
+    results: Results, mark: str, losses: str, task: str, first_rows: str, second_rows: str
+) -> str | None:
     """Returns a sentence if the results do not say what a mark says; None if they do.
 
     losses: to which test losses, in digits; or which of LAST_LOSSES; "" for the task's target.
@@ -171,9 +176,10 @@ def fault(results, mark, losses, task, first_rows, second_rows):
             return f"{task}: {row} and {other} are not separable"
         lesser, greater = (row, other) if less_than else (other, row)
         return f"{task}: {lesser} is {'less' if losses in LAST_LOSSES else 'sooner'} than {greater}"
+    return None
 
 
-def in_words(results, task, row, other, what):
+def in_words(results: Results, task: str, row: str, other: str, what: str) -> str:
     """Returns the verdict on two rows in a line, with the numbers from which it follows."""
     rows = rows_of(results, task)
     row_values = values(rows[plain_name(row)], what)
@@ -187,7 +193,7 @@ def in_words(results, task, row, other, what):
     return f"{lesser} (p = {p:.3f}, medians {medians}, A/A: {again})"
 
 
-def main():
+def main() -> int | None:
     parser = arguments.Parser(__doc__)
     parser.add_argument("pair", help='"TASK: ROW / ROW"')
     losses = ", ".join(f"{loss:g}" for loss in report.LOSSES)
