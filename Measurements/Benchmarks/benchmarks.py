@@ -7,7 +7,7 @@ Kind:          driver
 Run:           bash run.sh
 """
 
-import collections
+import argparse
 import concurrent.futures
 import importlib.metadata
 import importlib.util
@@ -18,12 +18,16 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import gpu
 import numpy as np
 from lab import examples
 from lab.measure import arguments, charts, example_runs, idle, sessions, text_tables
 from lab.pages import result_tables
+from rich.console import Console
+from rich.table import Table
 
 PEERS_SCRIPT = pathlib.Path(__file__).resolve().with_name("peers.py")
 # name: (layers, batch size, what a program's steps are multiplied by)
@@ -104,8 +108,16 @@ EXAMPLES = {
     UNOBSERVED_HOGWILD: ("HogWild", NO_OBSERVATION, PS, 4000),
     UNOBSERVED_STRATEGY: ("Parameter-Server-Strategy", NO_OBSERVATION_OF_CLOSURES, STRATEGY, 2000),
 }
-# name: in peers.py. together: steps in a call, or between two averages. cluster: tfrun's flags.
-Peer = collections.namedtuple("Peer", "name together cluster")
+
+
+class Peer(NamedTuple):
+    """A program that is measured beside the examples."""
+
+    name: str  # as peers.py has it
+    together: int  # steps in one call, or between two averages
+    cluster: Sequence[str]  # the flags of tfrun
+
+
 PEERS = {
     "ParameterServerStrategy (1 a closure)": Peer("parameter-server", 1, STRATEGY),
     "ParameterServerStrategy (10)": Peer("parameter-server", 10, STRATEGY),
@@ -152,7 +164,7 @@ SECONDS = 3  # that a peer is measured for
 ONE_THREAD = {"TF_NUM_INTRAOP_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
-def wide_data(folder):
+def wide_data(folder: pathlib.Path) -> pathlib.Path:
     """A file of 784 random features and 10 classes."""
     random, path = np.random.RandomState(0), pathlib.Path(folder, "wide.npz")
     x, y = random.rand(1200, 784).astype("float32"), random.randint(0, 10, 1200)
@@ -160,7 +172,7 @@ def wide_data(folder):
     return path
 
 
-def run_example(name, model, folder, environment):
+def run_example(name: str, model: str, folder: pathlib.Path, environment: dict[str, str]) -> float:
     """Runs an example; returns the mini-batches per second of all its workers."""
     example, changes, cluster, steps, *flags = EXAMPLES[name]
     _, batch_size, share = MODELS[model]
@@ -178,7 +190,7 @@ def run_example(name, model, folder, environment):
     return result["examples_per_second"] / batch_size
 
 
-def run_twice(name, model, folder, environment):
+def run_twice(name: str, model: str, folder: pathlib.Path, environment: dict[str, str]) -> float:
     """Runs an example of one process twice at once; returns the sum of both."""
     folders = [folder / "first", folder / "second"]
     for subfolder in folders:
@@ -188,7 +200,13 @@ def run_twice(name, model, folder, environment):
         return sum(rates)
 
 
-def run_peer(name, model, folder, environment, form=None):
+def run_peer(
+    name: str,
+    model: str,
+    folder: pathlib.Path,
+    environment: dict[str, str],
+    form: str | None = None,
+) -> float:
     """Runs a peer, in its fastest form or in this one; returns what run_example() does."""
     peer = PEERS[name]
     layers, batch_size, _ = MODELS[model]
@@ -200,7 +218,7 @@ def run_peer(name, model, folder, environment, form=None):
     return json.loads((folder / "run" / "rate.json").read_text())
 
 
-def measure_start_up(folder):
+def measure_start_up(folder: pathlib.Path) -> float:
     """Returns the seconds from the command to the first push of HogWild's last worker."""
     began = time.time()
     script = examples.main_script("HogWild")
@@ -211,14 +229,14 @@ def measure_start_up(folder):
     return max(first_pushes.values()) - began
 
 
-def measure_import():
+def measure_import() -> float:
     """Returns the seconds that a process takes which imports TensorFlow."""
     began = time.time()
     subprocess.run([sys.executable, "-c", "import tensorflow"], check=True, capture_output=True)
     return time.time() - began
 
 
-def measure(name, model, environment):
+def measure(name: str, model: str, environment: dict[str, str]) -> float:
     """Returns the mini-batches per second of all workers of a program."""
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
@@ -232,7 +250,7 @@ def measure(name, model, environment):
         return run(name, model, folder, environment)
 
 
-def ratios(results):
+def ratios(results: dict[str, Any]) -> dict[tuple[str, str], dict[str, list[float]]]:
     """Returns {(one program, the other): {model: the ratio of each round}} of RATIOS."""
     ratios_of_pairs = {}
     for program, other in RATIOS:
@@ -244,7 +262,7 @@ def ratios(results):
     return ratios_of_pairs
 
 
-def table_of(results):
+def table_of(results: dict[str, Any]) -> Table:
     """Returns the table: of each program the rates, and below them the ratios of the rounds."""
     table = text_tables.plain_table("", *MODELS)
     for name, rates in results.items():
@@ -255,13 +273,13 @@ def table_of(results):
     return table
 
 
-def words(values):
+def words(values: Sequence[float]) -> str:
     """Returns the median of values, and their range."""
     is_large = values and statistics.median(values) >= 100
     return text_tables.spread(values, "{:,.0f}" if is_large else "{:.2f}")
 
 
-def forms_table(results):
+def forms_table(results: dict[str, Any]) -> str:
     """Returns the table of the page: of each peer its forms, the fastest first, and their rates."""
     rows = [
         [name, form, words(rates)]
@@ -273,13 +291,13 @@ def forms_table(results):
     )
 
 
-def measure_forms(names, flags):
+def measure_forms(names: Iterable[str], flags: argparse.Namespace) -> None:
     """Measures each form of these peers by turns; leaves forms.json and forms.txt."""
     directory, results = example_runs.output_directory("Benchmarks"), {}
     others = idle.wait(flags.anyway)
     plan = [(f"{name}: {form}", name, form) for name in names for form in FORMS[PEERS[name].name]]
 
-    def rate(case, _):
+    def rate(case: arguments.Case, _: object) -> float:
         _, name, form = case
         with tempfile.TemporaryDirectory() as folder:
             return run_peer(name, "digits", pathlib.Path(folder), ONE_THREAD, form)
@@ -295,7 +313,7 @@ def measure_forms(names, flags):
     print(f"forms.txt is in {directory}")
 
 
-def draw(results, path, source):
+def draw(results: dict[str, Any], path: pathlib.Path, source: pathlib.Path) -> None:
     """Draws the ratios of rates, a dot for each round, a bar at the median."""
     pairs = {
         (program, other): rows
@@ -322,7 +340,7 @@ def draw(results, path, source):
     charts.save(figure, path, source)
 
 
-def main():
+def main() -> None:
     parser = arguments.Parser(__doc__)
     parser.number("--rounds", 5, "in which each program runs once")
     parser.add_argument("--quick", action="store_true", help="one round, the smaller model only")
@@ -338,7 +356,7 @@ def main():
     if flags.gpu:
         return gpu.measure(flags, versions())
 
-    def measure_all(console, directory):
+    def measure_all(console: Console, directory: pathlib.Path) -> tuple[dict[str, Any], str]:
         models = list(MODELS)[:1] if flags.quick else list(MODELS)
         rounds = 1 if flags.quick else flags.rounds
         plan = [
@@ -361,7 +379,7 @@ def main():
     report.make(measure_all)
 
 
-def versions():
+def versions() -> list[str]:
     """Returns the names and versions of what is compared."""
     by_name = {
         distribution.name.lower().replace("_", "-"): distribution.version

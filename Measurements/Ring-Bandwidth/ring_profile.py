@@ -7,6 +7,7 @@ It takes a minute, and needs the right to profile: root, or kernel.perf_event_pa
 """
 
 import os
+import pathlib
 import re
 import shutil
 import signal
@@ -24,7 +25,7 @@ SECONDS = 6  # of all-reduces, for each ring and size
 LEAST_PERCENT = 1.0  # percent: what is shown
 
 
-def shares(data, key):
+def shares(data: pathlib.Path, key: str) -> list[tuple[float, str]]:
     """Returns [(percent, a library or a function)] of what perf has recorded, the largest first."""
     command = ["perf", "report", "-i", data, "--no-children", "--stdio", "-g", "none"]
     command += ["--sort", key]
@@ -40,7 +41,7 @@ def shares(data, key):
     return rows
 
 
-def profile(processes, size, data):
+def profile(processes: ring_bandwidth.Processes, size: int, data: pathlib.Path) -> None:
     """Records what the workers do while they all-reduce vectors of `size` bytes."""
     processes.cost(size)  # once before, for the set-up of the graph
     pids = ",".join(str(process.pid) for process in processes.processes)
@@ -60,7 +61,7 @@ def profile(processes, size, data):
         sys.exit("ring_profile: perf may not look: " + error.decode().strip().splitlines()[0])
 
 
-def main():
+def main() -> None:
     if not shutil.which("perf"):
         print("ring_profile: it needs perf: install linux-perf", file=sys.stderr)
         sys.exit(2)

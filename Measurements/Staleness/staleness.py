@@ -7,13 +7,18 @@ Kind:          driver
 Run:           bash run.sh
 """
 
-import collections
+import argparse
 import math
+import pathlib
 import statistics
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from lab import examples
 from lab.measure import arguments, charts, delays, forked, sessions, text_tables
 from lab.measure.text_tables import median_of
+from matplotlib.axes import Axes
+from rich.table import Table
 from tfrun.runs.data import RunData
 
 N = 8  # workers
@@ -31,13 +36,20 @@ NO_MOMENTUM = 1e-30  # a momentum that changes no number
 BOUNDED_STALENESS, ASYNC_LOCAL_SGD, DELAY_COMPENSATION = (
     FURTHER + name for name in ("Bounded-Staleness", "Async-Local-SGD", "Delay-Compensation")
 )
-# name: what a case is called, with its example behind a colon. value: of the flag that it varies.
-# delay: how long a gradient takes. warm: whether the first quarter of the pushes has no momentum.
-Case = collections.namedtuple("Case", "name example value delay warm")
 QUICK = ["at most 1 ahead", "at most 5 ahead", "no bound", "N = 1", "N = 8"]
 
 
-def all_cases():
+class Case(NamedTuple):
+    """What is trained."""
+
+    name: str  # with its example behind a colon
+    example: str
+    value: Any  # of the flag that it varies; None where it has no such flag
+    delay: str  # the law of the gradient's times
+    warm: bool  # whether the first quarter of the pushes has no momentum
+
+
+def all_cases() -> list[Case]:
     """Returns the Cases."""
     cases = [(f"at most {lead} ahead", BOUNDED_STALENESS, lead) for lead in LEADS]
     cases.append(("no bound", "HogWild", None))
@@ -55,7 +67,7 @@ def all_cases():
     return named
 
 
-def flags_of_case(case, flags, momentum=BETA):
+def flags_of_case(case: Case, flags: argparse.Namespace, momentum: float = BETA) -> list[object]:
     """Returns the flags of a case's script: N comes with the outer rate at which each push moves w
     as far, whatever N is."""
     if case.example != ASYNC_LOCAL_SGD:
@@ -71,7 +83,7 @@ def flags_of_case(case, flags, momentum=BETA):
     return [*common, "--momentum-delay", case.value]
 
 
-def measure(case, repeat, flags):
+def measure(case: Case, repeat: int, flags: argparse.Namespace) -> dict[str, Any]:
     """Trains once; returns the numbers of the run."""
     script = examples.main_script(case.example)
     updates, mean = flags.updates, MEAN
@@ -92,7 +104,9 @@ def measure(case, repeat, flags):
         return summarize_run(trained, samples, RunData.read(directory), warm)
 
 
-def summarize_run(trained, samples, run, warm=0):
+def summarize_run(
+    trained: bool, samples: list[tuple[float, Any]], run: RunData, warm: int = 0
+) -> dict[str, Any]:
     """Returns the numbers of a run that has ended, of what came after `warm` updates."""
     pushes = [push for push in run.rows("pushes") if push["global_step"] > warm]
     tests = [test for test in run.rows("tests") if test["global_step"] > warm]
@@ -113,7 +127,7 @@ def summarize_run(trained, samples, run, warm=0):
     }
 
 
-def idle_share(pushes, began):
+def idle_share(pushes: list[dict[str, Any]], began: float) -> float:
     """Returns the share of the time, from `began` on, between a push and the next pull.
 
     Of all workers but the first, which tests meanwhile, and the last, which may be slow.
@@ -129,7 +143,7 @@ def idle_share(pushes, began):
     return idle_seconds / seconds
 
 
-def largest_lead(pushes):
+def largest_lead(pushes: list[dict[str, Any]]) -> int:
     """Returns by how many updates the fastest worker was ahead of the slowest at most."""
     clocks = dict.fromkeys((f"worker-{k}" for k in range(N)), 0)
     lead = 0
@@ -139,14 +153,14 @@ def largest_lead(pushes):
     return lead
 
 
-def spread_or_never(runs, key, form):
+def spread_or_never(runs: list[dict[str, Any]], key: str, form: str) -> str:
     """Returns the median and the range in words, and how many runs have none."""
     count = sum(run[key] is None for run in runs)
     words = text_tables.spread([run[key] for run in runs], form)
     return f"{words} {count} of {len(runs)} never".strip() if count else words
 
 
-def table_of(results):
+def table_of(results: dict[str, Any]) -> Table:
     """Returns the table: sections for the bounds, for a slow worker, and for the momentum."""
     previous = None
     columns = "updates/s", "idle", "apart", "staleness, mean", "most", "test loss", "accuracy, %"
@@ -179,7 +193,14 @@ def table_of(results):
     return table
 
 
-def dots(axes, cases, key, colour, style="o-", label=None):
+def dots(
+    axes: Axes,
+    cases: Mapping[float, list[dict[str, Any]]],
+    key: str,
+    colour: str,
+    style: str = "o-",
+    label: str | None = None,
+) -> None:
     """Draws {x: runs}: a dot for each run, and larger ones at their medians, which are joined.
 
     A run without a number counts as the largest of all, and is a cross at the top.
@@ -207,7 +228,7 @@ def dots(axes, cases, key, colour, style="o-", label=None):
     )
 
 
-def draw(results, path, source):
+def draw(results: dict[str, Any], path: pathlib.Path, source: pathlib.Path) -> None:
     """Draws updates to the goal and idle share against the bound; the loss against N."""
     results = {case.partition(":")[0]: runs for case, runs in results.items()}
     figure, (goal_axes, idle_axes, momentum_axes) = charts.subplots(3.4, 1, 3)
@@ -250,7 +271,7 @@ def draw(results, path, source):
     charts.save(figure, path, source)
 
 
-def main():
+def main() -> None:
     parser = arguments.Parser(__doc__)
     parser.number("--updates", 1000, "updates of a run with a bound")
     parser.number("--pushes", 400, "updates of a run with momentum")
