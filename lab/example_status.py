@@ -2,6 +2,9 @@
 
 new_example.py --status calls it. It asks what the tests ask of files, and runs nothing: whether the
 script is that of the equation, only its test can say.
+
+The first steps need no quiet machine. Once they are done the example is accepted: somebody else may
+measure it. The tests ask for all steps, so it is merged after the last one.
 """
 
 import functools
@@ -23,6 +26,8 @@ COSTS = ROOT / "docs" / "costs.md"
 CHANGES = ROOT / "CHANGELOG.md"
 MATRIX = ROOT / "Your-Model" / "matrix.json"
 PICTURES = "python lab/pages/picture_digests.py"
+ACCEPTED = "  accepted: ask for a review; what follows, somebody with a quiet machine may do"
+LAST_TO_ACCEPT = 3  # the step after which an example is accepted: the page and the lists
 FIX_PAGES = "python lab/pages/readmes.py --fix"
 
 
@@ -67,6 +72,21 @@ def find_marks(*paths: pathlib.Path) -> list[str]:
     """Returns a line for each of these files that has marks: the numbers of their lines."""
     files = [path for path in paths if path.exists()]
     return [line for path in files for line in name_lines(path, lines_with_marks(read(path)))]
+
+
+def page_marks(name: str) -> tuple[list[str], list[str]]:
+    """Returns such lines for an example's page: for its section on the result, and for all else."""
+    page = ROOT / name / "README.md"
+    text = read(page)
+    headings = {n: line for n, line in enumerate(text.splitlines(), 1) if line.startswith("## ")}
+    of_result, others = [], []
+    for number in lines_with_marks(text):
+        above = max((n for n in headings if n <= number), default=0)
+        if headings.get(above) == "## Result":
+            of_result.append(number)
+        else:
+            others.append(number)
+    return name_lines(page, of_result), name_lines(page, others)
 
 
 def lines_with_marks(text: str) -> list[int]:
@@ -176,17 +196,19 @@ def outdated_pages() -> list[str]:
 def steps(name: str, pages: list[str]) -> list[Step]:
     """Returns the steps of an example, in their order. pages: what outdated_pages() returns."""
     write = f"write what {TODO} asks for"
-    page = find_marks(ROOT / name / "README.md", drawing(name))
+    on_result, on_page = page_marks(name)
     test = f"bash tests/run.sh all equations -k {stem(name)}"
     row = "OUTPUT_DIR=Your-Model bash Your-Model/run_matrix.sh --only " + name.rpartition("/")[2]
     return [
         Step("git knows all files", unknown_files(name), "git add -A"),
         Step("the script", find_marks(main_script(name)), write),
         Step("the reference and mistakes", find_marks(*tests(name)), f"{write}; then {test}"),
+        Step("the page and the lists", [*on_page, *find_marks_in_lists(name)], write),
         Step("results", missing_results(name), f"python lab/measure/results.py {name}"),
         Step("pictures and their notes", unnoted_pictures(name), PICTURES),
         Step("the row in Your-Model", missing_row(name), row),
-        Step("the page and the lists", [*page, *find_marks_in_lists(name)], write),
+        Step("what the page says of its result", on_result, write),
+        Step("the drawing of the figure", find_marks(drawing(name)), write),
         Step("the figure", outdated_figures(name), "python lab/drawings/diagrams.py --fix"),
         Step("generated parts", pages, FIX_PAGES),
     ]
@@ -196,9 +218,11 @@ def text_of(name: str, todo: list[Step]) -> str:
     """Returns the steps of an example as lines: which are done, which is next, what is left."""
     next_step = next((step for step in todo if step.left), None)
     lines = [name]
-    for step in todo:
+    for number, step in enumerate(todo):
         mark = "next" if step is next_step else "left" if step.left else "done"
         lines += [f"  {mark}  {step.words}", *(f"          {line}" for line in step.left)]
+        if number == LAST_TO_ACCEPT and next_step in todo[number + 1 :]:
+            lines.append(ACCEPTED)
     return "\n".join([*lines, f"next: {next_step.command}" if next_step else "all is done"])
 
 

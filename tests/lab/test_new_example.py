@@ -143,11 +143,13 @@ STEPS = [  # what --status says is next, while one does it
     "git add -A",
     WRITE,  # in the script
     f"{WRITE}; then {TEST}",  # in the reference
+    WRITE,  # on the page, and in the lists; then the example is accepted
     f"python lab/measure/results.py {NEW}",
     "git add -A",
     "python lab/pages/picture_digests.py",
     "OUTPUT_DIR=Your-Model bash Your-Model/run_matrix.sh --only Delay-Compensation",
-    WRITE,
+    WRITE,  # of the result
+    WRITE,  # in the drawing
     "python lab/drawings/diagrams.py --fix",
     "git add -A",
     "python lab/pages/readmes.py --fix",
@@ -200,6 +202,8 @@ def test_the_status_leads_through_all_steps(tmp_path):
     for _ in range(len(STEPS)):
         code, output = tool(root, "new_example.py", "--status", NEW)
         assert code == 1 and "\nnext: " in output, output
+        is_accepted = len(said) > 3 and STEPS[len(said)] != "git add -A"
+        assert ("\n  accepted: " in output) == is_accepted, output
         said.append(output.splitlines()[-1].removeprefix("next: "))
         do(root, said[-1], output)
     assert said == STEPS
@@ -209,7 +213,7 @@ def test_the_status_leads_through_all_steps(tmp_path):
     script.write_text(examples.replaced(script, [("assign_sub(delta)", "assign_sub(0.5 * delta)")]))
     code, output = tool(root, "new_example.py", "--status")
     assert code == 1 and f"\n{NEW}\n" in output, "of all that are unfinished, as here those of FEW"
-    assert "results.json is outdated" in output and output.endswith(f"\nnext: {STEPS[3]}\n"), output
+    assert "results.json is outdated" in output and output.endswith(f"\nnext: {STEPS[4]}\n"), output
 
 
 def test_every_example_is_done():
