@@ -414,7 +414,9 @@ def flags_of_point(
     flags = [f"--{flag} {value:g}" for flag, value in values.items()]
     folder = folder_of(name)
     if has_flag(folder, "learning-rates"):
-        defaults = re.search(r'\("learning-rates", "([\d.,]+)"', text_of(folder))[1].split(",")
+        match = re.search(r'\("learning-rates", "([\d.,]+)"', text_of(folder))
+        assert match, f"{folder} has no default rates"
+        defaults = match[1].split(",")
         factor = values["learning-rate"] / float(defaults[0])
         rates = ",".join(f"{factor * float(rate):g}" for rate in defaults)
         flags[0] = f"--learning-rates {rates}"
@@ -593,7 +595,7 @@ class Measurement:
         )
         steps = one_run.FOREVER if task.seconds else self.updates(task_name, name)
         interval = self.interval(task_name, name, flags)
-        if task.link:
+        if task.link and self.hosts:
             self.hosts_module.limit(len(self.hosts), task.link)
         for _ in range(1 if self.flags.anyway else TRIES):
             start = self.start(task_name, name, flags, seed)
@@ -608,7 +610,7 @@ class Measurement:
         """Measures what is missing of a row of a task."""
         row, began = row_of(name), time.monotonic()
         task = self.flags.tasks[task_name]
-        if row.follows:
+        if row.follows and row.setting:
             base = self.case(task_name, row.follows)
             if len(base["runs"]) < self.flags.seeds or "chosen" not in base:
                 return
@@ -708,7 +710,7 @@ def plan_of(flags: argparse.Namespace) -> list[tuple[str, str]]:
     row_by_row = [task for task in tasks if task in ROW_BY_ROW_TASKS]
     others = [[task] for task in tasks if task not in row_by_row]
     for group in [row_by_row, *others]:
-        rows = []
+        rows: list[str] = []
         for task in group:
             task_rows = flags.tasks[task].rows if flags.full else QUICK_ROWS
             rows += flags.examples or task_rows

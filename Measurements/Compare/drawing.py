@@ -99,13 +99,15 @@ def draw_seconds(
     figure, panels = charts.subplots(1.7 + 0.24 * len(rows), 1, len(tasks), squeeze=False)
     lines = []
     for number, (axes, (task, title)) in enumerate(zip(panels[0], tasks.items())):
-        shown_rows = [(place, rows_of_task[task].get(row)) for place, row in enumerate(rows)]
-        shown_rows = [(place, result) for place, result in shown_rows if result and result["runs"]]
+        places = {place: rows_of_task[task].get(row) for place, row in enumerate(rows)}
+        shown_rows = [
+            (place, result) for place, result in places.items() if result and result["runs"]
+        ]
         edge = right_edge([result for _, result in shown_rows])
         axes.axvspan(edge, 1.16 * edge, color="#eeeeee", zorder=0)
         for place, result in shown_rows:
             median = tables.median_of(result, verdict.SECONDS)
-            if rows[place] == ONE_PROCESS and median < math.inf:
+            if rows[place] == ONE_PROCESS and median is not None and median < math.inf:
                 colour = PALETTE["one process"]
                 style = {"color": colour, "lw": 1, "ls": ":"}
                 lines = [axes.axvline(median, label="one process's median", **style)]
@@ -202,7 +204,7 @@ def draw_curves(
     """Draws the test loss of some rows over the seconds of training, a panel for each task."""
     rows_of_task = tables.by_task(results)
     figure, panels = charts.subplots(3.6, 1, len(tasks), sharey=True, squeeze=False)
-    lines = {}
+    lines: dict[str, Line2D] = {}
     for axes, task in zip(panels[0], tasks):
         for number, row in enumerate(LINES):
             result = rows_of_task[task].get(row)
@@ -223,9 +225,11 @@ def draw_curves(
 
 def rounds(rows: Results, what: str) -> dict[str, list[tuple[int, float, float, float]]]:
     """Returns {row without T: [(T, least, median, greatest)]}; a failure counts as infinity."""
-    lines = {}
+    lines: dict[str, list[tuple[int, float, float, float]]] = {}
     for row, result in rows.items():
-        T = int(re.search(r"--local-steps (\d+)", row)[1])
+        match = re.search(r"--local-steps (\d+)", row)
+        assert match, f"{row} has no local steps"
+        T = int(match[1])
         values = verdict.values(result, what)
         if values and (median := statistics.median(values)) < math.inf:
             numbers = [value for value in values if value < math.inf]
@@ -239,7 +243,7 @@ def draw_local_steps(results: Results, path: pathlib.Path, source: pathlib.Path)
     rows_of_task = tables.by_task(results)
     tasks = [task for task in ROUNDS if task in rows_of_task]
     figure, panels = charts.subplots(3.6, 1, len(tasks), squeeze=False)
-    names = {}
+    names: dict[str, Line2D] = {}
     for axes, task in zip(panels[0], tasks):
         for what, style in (("loss", "o-"), ("training", "o:")):
             for row, points in rounds(rows_of_task[task], what).items():

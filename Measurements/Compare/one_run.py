@@ -106,7 +106,7 @@ def changed_texts(start: Start, validation: bool) -> dict[str, str]:
     changes = list(start.changes)
     if start.mean:
         changes += delays.changes(start.law, start.mean, start.jobs["worker"], start.seed + 1)
-    texts = {}
+    texts: dict[str, str] = {}
     copy = problems.make_copy(start.problem, [str(start.script)])
     if copy is None:
         changes.append((METRICS, BOTH))
@@ -182,7 +182,7 @@ class Watch:
         if not end.tuning:
             return
         what, target = end.target
-        if what == "accuracy" and float(row["test_accuracy"]) >= target:
+        if what == "accuracy" and target is not None and float(row["test_accuracy"]) >= target:
             raise Enough(search.REACHED)
         if what == "loss" and target is not None and loss <= target:
             raise Enough(search.REACHED)
@@ -342,7 +342,8 @@ def evaluations(
     examples, size = (np.cumsum([push[name] for push in pushes]) for name in ("examples", "bytes"))
     losses = np.array([push["loss"] for push in pushes])
     names = ("seconds", "loss", "accuracy", "training", "examples", "megabytes")
-    rows, since = {name: [] for name in names}, 0
+    rows: Evaluations = {name: [] for name in names}
+    since = 0
     for test in tests:
         seconds = clock(test["pull_time"])
         if seconds > limit or not np.isfinite(test["test_loss"]):
@@ -354,7 +355,8 @@ def evaluations(
             training = float(losses[min(since, before) : before + 1].mean())
         since = before + 1
         rows["seconds"].append(round(seconds, 3))
-        rows["loss"].append(shorten(test.get("test_own", test["test_loss"])))
+        loss = test["test_own"] if "test_own" in test else test["test_loss"]
+        rows["loss"].append(shorten(loss))
         rows["accuracy"].append(shorten(test[metrics[0]]) if metrics else None)
         rows["training"].append(shorten(training))
         rows["examples"].append(int(examples[before]))

@@ -59,7 +59,7 @@ def looks(rows: Evaluations, what: str, length: float | None) -> list[tuple[floa
     """
     length = length or rows["seconds"][-1]
     moments = length * (np.arange(LOOKS) + 1) / LOOKS
-    rows_before = np.searchsorted(rows["seconds"], moments + 1e-9, "right") - 1
+    rows_before: np.ndarray = np.searchsorted(rows["seconds"], moments + 1e-9, "right") - 1
     values = np.array([np.nan, *rows[what]], float)[rows_before + 1]
     means = np.convolve(values, np.ones(LOOKS_OF_A_MEAN) / LOOKS_OF_A_MEAN, "valid")
     enough = slice(LOOKS_OF_A_MEAN - 1, None)
@@ -186,7 +186,7 @@ def results_of(
         if len(case["runs"]) < seeds and not hopeless:
             continue
         target, runs = target_of(task), case["runs"][:seeds]
-        whole_run = next((run for run in runs if not has_failed(run)), {})
+        whole_run: dict[str, Any] = next((run for run in runs if not has_failed(run)), {})
         results[name] = {
             "setting": case.get("chosen"),
             "seconds": case.get("seconds"),
@@ -218,7 +218,7 @@ def digests_of(cases: Cases, results: Results, folder_of: Callable[[str], str]) 
 
     Where a script has changed between two tasks, it is that which is not today's.
     """
-    digests = {}
+    digests: dict[str, str] = {}
     for name in results:
         _, row = task_and_row(name)
         folder = folder_of(row)
@@ -248,7 +248,7 @@ def join_digests(
 
 def when_and_where(results: Results) -> str:
     """Returns the last words below a table: when, where, with which versions, and how quiet."""
-    days = {}
+    days: dict[str, dict[str, None]] = {}  # {machine and versions: days, in order}
     for result in results.values():
         day, _, place = (result["measured"] or "").partition(", ")
         days.setdefault(place, {})[day] = None

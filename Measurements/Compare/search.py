@@ -119,7 +119,7 @@ def score(tried: Try) -> tuple[float, float]:
 
 def latest(tries: Iterable[Try], stages: Collection[int] = (1, 2)) -> dict[Point, dict[int, Try]]:
     """Returns {point: {seed: its last try}}."""
-    tries_by_point = {}
+    tries_by_point: dict[Point, dict[int, Try]] = {}
     for tried in tries:
         if tried["stage"] in stages:
             tries_by_point.setdefault(tuple(tried["point"]), {})[tried["seed"]] = tried

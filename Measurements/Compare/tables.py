@@ -8,7 +8,7 @@ parameter server, from pull to push: no gradient's with AEASGD and AEAMSGD.
 import math
 import re
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import verdict
@@ -23,7 +23,7 @@ ONE_PROCESS_ROWS = ("Non-Distributed-Setup", "Non-Distributed-Setup, 2 threads")
 
 def by_task(results: Results) -> dict[str, Results]:
     """Returns {task: {row: its result}}."""
-    tasks = {}
+    tasks: dict[str, Results] = {}
     for case, result in results.items():
         task, row = case.split(": ", 1)
         tasks.setdefault(task, {})[row] = result
@@ -137,10 +137,14 @@ def never_arrived(result: dict[str, Any]) -> str:
 def beside_one(results: Results, task: str, row: str) -> str:
     """Returns the verdict on a row beside the best single process: sooner, later, or neither: –."""
     rows = by_task(results)[task]
-    alone = [name for name in ONE_PROCESS_ROWS if name in rows and rows[name]["runs"]]
-    if not alone or row in ONE_PROCESS_ROWS or not rows[row]["runs"]:
+    medians = {}
+    for name in ONE_PROCESS_ROWS:
+        median = median_of(rows[name], verdict.SECONDS) if name in rows else None
+        if median is not None:
+            medians[name] = median
+    if not medians or row in ONE_PROCESS_ROWS or not rows[row]["runs"]:
         return ""
-    best = min(alone, key=lambda name: median_of(rows[name], verdict.SECONDS))
+    best = min(medians, key=medians.__getitem__)
     less = verdict.verdict(results, task, row, best)
     return {True: "sooner", False: "later", None: "–"}[less]
 
@@ -200,7 +204,7 @@ def table_of(results: Results) -> Table:
     return table
 
 
-def missing(results: Results, due: Mapping[str, Iterable[str]]) -> str:
+def missing(results: Results, due: Mapping[str, Collection[str]]) -> str:
     """Returns a sentence about what is not measured, if anything. due: {task: its rows}."""
     measured_tasks, parts = by_task(results), []
     for task, rows in due.items():
@@ -210,7 +214,7 @@ def missing(results: Results, due: Mapping[str, Iterable[str]]) -> str:
     return f"Not yet measured: {'; '.join(parts)}." if parts else ""
 
 
-def page(results: Results, due: Mapping[str, Iterable[str]], words: str) -> str:
+def page(results: Results, due: Mapping[str, Collection[str]], words: str) -> str:
     """Returns the tables of the page in Markdown, narrow enough for GitHub.
 
     They are those of the first tasks; the others, and the controls, stand in table.txt only.

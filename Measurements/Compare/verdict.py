@@ -33,6 +33,8 @@ import report
 from lab.measure import arguments
 from report import Results
 
+Quantity = str | float  # the name of a number, such as SECONDS, or a test loss
+
 LEVEL = 0.01  # p of a difference is below it
 AGAIN_SUFFIX = ", A/A"  # behind the name of a row that was measured a second time
 FURTHER = "Further-Algorithms/"
@@ -66,7 +68,7 @@ def at_first_look(run: dict[str, Any], seconds: float | None) -> bool:
     return seconds is not None and seconds == run.get("first_look")
 
 
-def values(result: dict[str, Any], what: str, least: bool = False) -> list[float]:
+def values(result: dict[str, Any], what: Quantity, least: bool = False) -> list[float]:
     """Returns what each run has reached; infinity of one that has not.
 
     what: the name of a number, such as SECONDS; or a test loss: the seconds to it. least: what was
@@ -104,7 +106,7 @@ def share(median: float, other_median: float) -> float:
     return (greater - lesser) / lesser if lesser else math.inf
 
 
-def noises(results: Results, what: str) -> dict[str, float]:
+def noises(results: Results, what: Quantity) -> dict[str, float]:
     """Returns {task: the share by which the medians of its A/A row differ}."""
     shares = {}
     for case, result in results.items():
@@ -117,7 +119,7 @@ def noises(results: Results, what: str) -> dict[str, float]:
     return shares
 
 
-def noise(results: Results, task: str, what: str) -> float | None:
+def noise(results: Results, task: str, what: Quantity) -> float | None:
     """Returns the share of a task, or else the greatest of all tasks; None where there is none.
 
     To a loss runs often come at one look, so the share to the target counts if it is greater.
@@ -133,7 +135,7 @@ def noise(results: Results, task: str, what: str) -> float | None:
     return max(shares, default=None)
 
 
-def is_less(results: Results, task: str, row: str, other: str, what: str = SECONDS) -> bool:
+def is_less(results: Results, task: str, row: str, other: str, what: Quantity = SECONDS) -> bool:
     """Returns whether one row of a task is sooner than another, or its number is less."""
     rows, floor = rows_of(results, task), noise(results, task, what)
     row_values = values(rows[plain_name(row)], what)
@@ -144,7 +146,9 @@ def is_less(results: Results, task: str, row: str, other: str, what: str = SECON
     return probability(row_values, other_values) < LEVEL and share(median, other_median) > floor
 
 
-def verdict(results: Results, task: str, row: str, other: str, what: str = SECONDS) -> bool | None:
+def verdict(
+    results: Results, task: str, row: str, other: str, what: Quantity = SECONDS
+) -> bool | None:
     """Returns which of two rows is less: True: the first, False: the second, None: neither."""
     if is_less(results, task, row, other, what):
         return True
@@ -159,16 +163,18 @@ def fault(
     losses: to which test losses, in digits; or which of LAST_LOSSES; "" for the task's target.
     """
     rows = rows_of(results, task)
-    first_rows, second_rows = first_rows.split("; "), second_rows.split("; ")
-    if missing := [name for name in (*first_rows, *second_rows) if plain_name(name) not in rows]:
+    first, second = first_rows.split("; "), second_rows.split("; ")
+    if missing := [name for name in (*first, *second) if plain_name(name) not in rows]:
         return f"the results have no row {missing[0]} of the task {task}"
-    quantities = [LAST_LOSSES.get(loss) or float(loss) for loss in losses.split(", ") if loss] or [
-        SECONDS
+    quantities: list[Quantity] = [
+        LAST_LOSSES.get(loss) or float(loss) for loss in losses.split(", ") if loss
     ]
+    if not quantities:
+        quantities = [SECONDS]
     known_quantities = [*LAST_LOSSES.values(), SECONDS, *report.LOSSES]
     if unknown := [quantity for quantity in quantities if quantity not in known_quantities]:
         return f"the results have no seconds to a loss of {unknown[0]:g}, but to {report.LOSSES}"
-    for quantity, row, other in itertools.product(quantities, first_rows, second_rows):
+    for quantity, row, other in itertools.product(quantities, first, second):
         less_than = verdict(results, task, row, other, quantity)
         if less_than is MARKS[mark]:
             continue
@@ -179,7 +185,7 @@ def fault(
     return None
 
 
-def in_words(results: Results, task: str, row: str, other: str, what: str) -> str:
+def in_words(results: Results, task: str, row: str, other: str, what: Quantity) -> str:
     """Returns the verdict on two rows in a line, with the numbers from which it follows."""
     rows = rows_of(results, task)
     row_values = values(rows[plain_name(row)], what)
@@ -193,7 +199,7 @@ def in_words(results: Results, task: str, row: str, other: str, what: str) -> st
     return f"{lesser} (p = {p:.3f}, medians {medians}, A/A: {again})"
 
 
-def main() -> int | None:
+def main() -> None:
     parser = arguments.Parser(__doc__)
     parser.add_argument("pair", help='"TASK: ROW / ROW"')
     losses = ", ".join(f"{loss:g}" for loss in report.LOSSES)
@@ -207,8 +213,10 @@ def main() -> int | None:
     flags = parser.parse_args()
     pair = re.fullmatch(r"(.+?): (.+) / (.+)", flags.pair)
     path = pathlib.Path(__file__).with_name("results.json")
-    if not pair or not path.exists():
-        parser.error('write "TASK: ROW / ROW"' if path.exists() else f"there is no {path}")
+    if not path.exists():
+        parser.error(f"there is no {path}")
+    if not pair:
+        parser.error('write "TASK: ROW / ROW"')
     results = json.loads(path.read_text())
     task, row, other = pair.groups()
     rows = rows_of(results, task)
