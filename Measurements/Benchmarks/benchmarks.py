@@ -87,7 +87,7 @@ NO_OBSERVATION_OF_CLOSURES = [
 TIMED_HOGWILD, UNOBSERVED_HOGWILD = "HogWild, timed", "HogWild, timed, without rows and tests"
 UNOBSERVED_STRATEGY = "Parameter-Server-Strategy, without rows and tests (10)"
 # An example: (its folder, changes of its script, tfrun's flags, steps on digits, its own flags).
-EXAMPLES = {
+EXAMPLES: dict[str, tuple[Any, ...]] = {
     "HogWild (1 update a call)": ("HogWild", [], PS, 2000, "--updates-per-call", 1),
     "HogWild (10)": ("HogWild", [], PS, 4000),
     "Synchronous-SGD (10 steps a call)": ("Synchronous-SGD", [], PS, 1500),
@@ -210,7 +210,7 @@ def run_peer(
     """Runs a peer, in its fastest form or in this one; returns what run_example() does."""
     peer = PEERS[name]
     layers, batch_size, _ = MODELS[model]
-    flags = ["--layers", json.dumps(layers), "--batch-size", batch_size]
+    flags: list[object] = ["--layers", json.dumps(layers), "--batch-size", batch_size]
     flags += ["--together", peer.together]
     flags += ["--form", form or FORMS[peer.name][0], "--seconds", SECONDS]
     command = ["tfrun", *peer.cluster, "--", PEERS_SCRIPT, peer.name, *flags]
@@ -223,7 +223,7 @@ def measure_start_up(folder: pathlib.Path) -> float:
     began = time.time()
     script = examples.main_script("HogWild")
     example_runs.run(["tfrun", *PS, "--", script, "--steps", 200], folder / "run", **ONE_THREAD)
-    first_pushes = {}
+    first_pushes: dict[str, float] = {}
     for push in example_runs.pushes(folder / "run"):
         first_pushes.setdefault(push["task"], push["push_time"])
     return max(first_pushes.values()) - began
@@ -238,21 +238,22 @@ def measure_import() -> float:
 
 def measure(name: str, model: str, environment: dict[str, str]) -> float:
     """Returns the mini-batches per second of all workers of a program."""
-    with tempfile.TemporaryDirectory() as folder:
-        folder = pathlib.Path(folder)
+    with tempfile.TemporaryDirectory() as path:
+        folder = pathlib.Path(path)
         if name == TWO_PROCESSES:
             return run_twice(ONE_PROCESS, model, folder, environment)
         if name == START_UP:
             return measure_start_up(folder)
         if name == IMPORT:
             return measure_import()
-        run = run_example if name in EXAMPLES else run_peer
-        return run(name, model, folder, environment)
+        if name in EXAMPLES:
+            return run_example(name, model, folder, environment)
+        return run_peer(name, model, folder, environment)
 
 
 def ratios(results: dict[str, Any]) -> dict[tuple[str, str], dict[str, list[float]]]:
     """Returns {(one program, the other): {model: the ratio of each round}} of RATIOS."""
-    ratios_of_pairs = {}
+    ratios_of_pairs: dict[tuple[str, str], dict[str, list[float]]] = {}
     for program, other in RATIOS:
         rates, other_rates = results.get(program, {}), results.get(other, {})
         for model in MODELS:
@@ -293,7 +294,8 @@ def forms_table(results: dict[str, Any]) -> str:
 
 def measure_forms(names: Iterable[str], flags: argparse.Namespace) -> None:
     """Measures each form of these peers by turns; leaves forms.json and forms.txt."""
-    directory, results = example_runs.output_directory("Benchmarks"), {}
+    directory = example_runs.output_directory("Benchmarks")
+    results: dict[str, dict[str, list[float]]] = {}
     others = idle.wait(flags.anyway)
     plan = [(f"{name}: {form}", name, form) for name in names for form in FORMS[PEERS[name].name]]
 
@@ -352,9 +354,11 @@ def main() -> None:
         programs = [name for name in programs if name not in PYTORCH_PEERS]
     flags, cases = parser.only([(name,) for name in programs])
     if flags.forms:
-        return measure_forms([name for (name,) in cases if name in PEERS], flags)
+        measure_forms([name for (name,) in cases if name in PEERS], flags)
+        return
     if flags.gpu:
-        return gpu.measure(flags, versions())
+        gpu.measure(flags, versions())
+        return
 
     def measure_all(console: Console, directory: pathlib.Path) -> tuple[dict[str, Any], str]:
         models = list(MODELS)[:1] if flags.quick else list(MODELS)
@@ -367,9 +371,9 @@ def main() -> None:
         ]
         kept = directory / "measured.json"  # what an earlier session has measured
         rates = sessions.measure_round_robin(
-            console, plan, rounds, lambda case, _: measure(*case[1:], ONE_THREAD), kept=kept
+            console, plan, rounds, lambda case, _: measure(case[1], case[2], ONE_THREAD), kept=kept
         )
-        results = {}
+        results: dict[str, dict[str, list[float]]] = {}
         for key, name, model in plan:
             results.setdefault(name, {})[model] = rates[key]
         setting = text_tables.setting(*versions())

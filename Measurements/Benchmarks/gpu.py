@@ -16,7 +16,7 @@ from lab.measure import arguments, example_runs, idle, sessions, text_tables
 from lab.pages import result_tables
 from tfrun.launch.cluster import gpus, nvidia_smi
 
-PLACES = {"GPU": {}, "processor": {"CUDA_VISIBLE_DEVICES": "-1"}}
+PLACES: dict[str, dict[str, str]] = {"GPU": {}, "processor": {"CUDA_VISIBLE_DEVICES": "-1"}}
 # A task, mini-batch: (its problem file or None, mini-batch, {place: steps}).
 TASKS = {
     "digits, 32": (None, 32, {"GPU": 4000, "processor": 4000}),
@@ -27,7 +27,7 @@ ONE_WORKER, TWO_WORKERS = ["--workers", "1"], ["--workers", "2"]
 PS = ["--ps", "1", *TWO_WORKERS]
 TOWERS = "Multiple-GPUs-Single-Machine"
 # A program: (its script below the project, tfrun's flags, its own). Two workers share one GPU.
-PROGRAMS = {
+PROGRAMS: dict[str, tuple[Any, ...]] = {
     "one process": ("Non-Distributed-Setup/non_distributed_setup.py", ONE_WORKER),
     "towers": (f"{TOWERS}/multiple_gpus_single_machine.py", ONE_WORKER, "--devices", 1),
     "MirroredStrategy": (
@@ -55,7 +55,7 @@ def measure_rate(task: str, program: str, place: str, folder: pathlib.Path) -> f
     script, cluster, *flags = PROGRAMS[program]
     problem, batch_size, steps_in = TASKS[task]
     steps = steps_in[place]
-    command = ["tfrun"]
+    command: list[object] = ["tfrun"]
     if problem:
         command += ["--problem", examples.ROOT / problem]
     command += cluster
@@ -95,7 +95,8 @@ def measure(flags: argparse.Namespace, setting: Iterable[str]) -> None:
 
     def measure_case(case: arguments.Case, _: object) -> float:
         with tempfile.TemporaryDirectory() as folder:
-            return measure_rate(*case[1:], pathlib.Path(folder))
+            _, task, program, place = case
+            return measure_rate(task, program, place, pathlib.Path(folder))
 
     kept = directory / "measured-gpu.json"
     rates = sessions.measure_round_robin(

@@ -85,7 +85,7 @@ def tensorflow_step(
 
 
 def wait_for_the_rate(_: object) -> None:
-    """Returns when the chief has measured; a server has no end of its own."""
+    """Returns when the chief has measured; a server, which it keeps, has no end of its own."""
     while not os.path.exists(RESULT):
         time.sleep(0.1)
 
@@ -98,7 +98,8 @@ def parameter_server(flags: argparse.Namespace) -> float | None:
     if TASK["type"] != "chief":
         cluster = resolver.cluster_spec()
         server = tf.distribute.Server(cluster, TASK["type"], TASK["index"], protocol="grpc")
-        return wait_for_the_rate(server)
+        wait_for_the_rate(server)
+        return None
     strategy = tf.distribute.ParameterServerStrategy(resolver)
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     with strategy.scope():

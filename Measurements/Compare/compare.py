@@ -614,7 +614,7 @@ class Measurement:
             base = self.case(task_name, row.follows)
             if len(base["runs"]) < self.flags.seeds or "chosen" not in base:
                 return
-            setting = row.setting(base)
+            setting: str | None = row.setting(base)
         else:
             setting = self.tune(
                 task_name, name, hyperparameters_of(name, task, self.search_start(task_name, name))

@@ -59,7 +59,7 @@ def looks(rows: Evaluations, what: str, length: float | None) -> list[tuple[floa
     """
     length = length or rows["seconds"][-1]
     moments = length * (np.arange(LOOKS) + 1) / LOOKS
-    rows_before: np.ndarray = np.searchsorted(rows["seconds"], moments + 1e-9, "right") - 1
+    rows_before = np.asarray(np.searchsorted(rows["seconds"], moments + 1e-9, "right")) - 1
     values = np.array([np.nan, *rows[what]], float)[rows_before + 1]
     means = np.convolve(values, np.ones(LOOKS_OF_A_MEAN) / LOOKS_OF_A_MEAN, "valid")
     enough = slice(LOOKS_OF_A_MEAN - 1, None)

@@ -218,6 +218,7 @@ def main() -> None:
     if not pair:
         parser.error('write "TASK: ROW / ROW"')
     results = json.loads(path.read_text())
+    assert pair  # or the parser has ended this process
     task, row, other = pair.groups()
     rows = rows_of(results, task)
     if missing := [name for name in (row, other) if plain_name(name) not in rows]:

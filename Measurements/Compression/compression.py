@@ -21,7 +21,7 @@ from rich.table import Table
 
 RING, COMPRESSED = "Ring-AllReduce", "Further-Algorithms/Compressed-AllReduce"
 # name: (the example, its flags)
-COMPRESSORS = {
+COMPRESSORS: dict[str, tuple[str, list[object]]] = {
     "none": (RING, []),
     "PowerSGD, rank 1": (COMPRESSED, ["--rank", 1]),
     "PowerSGD, rank 4": (COMPRESSED, ["--rank", 4]),
@@ -75,8 +75,8 @@ def train(case: Case, workers: int, updates: int, seed: int, directory: pathlib.
 
 def measure(case: Case, repeat: int, flags: argparse.Namespace) -> dict[str, Any]:
     """Trains once; returns the numbers of the run."""
-    with tempfile.TemporaryDirectory() as folder:
-        folder = pathlib.Path(folder)
+    with tempfile.TemporaryDirectory() as path:
+        folder = pathlib.Path(path)
         trained = train(case, WORKERS, flags.updates, repeat, folder / "run")
         result = summarize_run(trained, folder / "run")
         if case.counts and not repeat:  # the bytes are the same in each run

@@ -88,7 +88,7 @@ def main() -> None:
 
     def measure(console: Console, _: object) -> tuple[Times, str]:
         times = sessions.measure_round_robin(
-            console, cases, flags.repeats, lambda case, _: milliseconds(*case[1:], flags)
+            console, cases, flags.repeats, lambda case, _: milliseconds(case[1], case[2], flags)
         )
         return times, (
             f"2 workers, 8.7 MB of gradients, batches of {flags.batch_size}; {flags.steps} steps, "

@@ -134,7 +134,8 @@ def idle_shares(ops: Sequence[Op], K: int) -> tuple[float, list[float]]:
 
 def most_stored(ops: Sequence[Op], k: int) -> int:
     """The most micro-batches that have begun forward in place k, and are not back, at any time."""
-    begun, back = {}, {}
+    begun: dict[int | None, float] = {}
+    back: dict[int | None, float] = {}
     for op in ops:
         if (op.place, op.phase) == (k, "forward"):
             begun[op.number] = min(op.begin, begun.get(op.number, op.begin))
@@ -146,7 +147,7 @@ def most_stored(ops: Sequence[Op], k: int) -> int:
     )
 
 
-def measure(case: Case, updates: int, threads: dict[str, str]) -> list[list[Op]]:
+def measure(case: Case, updates: int, threads: int) -> list[list[Op]]:
     """Returns the ops of each update of one run."""
     if case.late:
         changes, workers, batch_size = LATE_LAYERS, 1, LATE_BATCH
@@ -178,7 +179,7 @@ def moments(ops: Sequence[Op], place: int) -> Iterator[tuple[float, float, list[
 
 def draw_lane(axes: Axes, ops: Sequence[Op], place: int, low: float, height: float) -> None:
     """The ops of a place; two ops at once share the core, and here the height of the lane."""
-    areas = {}
+    areas: dict[tuple[str, int], tuple[float, float, float]] = {}
     for begin, end, running in moments(ops, place):
         for row, op in enumerate(sorted(running, key=lambda op: (op.phase, op.number or 0))):
             part = height / len(running)
@@ -194,13 +195,14 @@ def draw_lane(axes: Axes, ops: Sequence[Op], place: int, low: float, height: flo
             if op.number is not None:
                 areas[op.phase, op.number] = max(area, areas.get((op.phase, op.number), area))
     for (_, number), (_, x, y) in areas.items():
-        axes.text(x, y, number, ha="center", va="center", fontsize=9)
+        axes.text(x, y, str(number), ha="center", va="center", fontsize=9)
 
 
 def draw(results: dict[str, Any], path: pathlib.Path, source: pathlib.Path) -> None:
     """The timelines of {case: ops of an update}: a lane for each place, white is idle."""
     shown = [(Case(*update["case"]), unpack(update["ops"])) for update in results["updates"]]
-    ends = collections.defaultdict(float)  # by K, so that two schedules have the same axis of time
+    # By K, so that two schedules have the same axis of time.
+    ends: dict[int, float] = collections.defaultdict(float)
     for case, ops in shown:
         ends[case.K] = max(ends[case.K], *(op.end for op in ops))
     lanes = [case.K for case, _ in shown]
@@ -229,11 +231,12 @@ def draw(results: dict[str, Any], path: pathlib.Path, source: pathlib.Path) -> N
     charts.save(figure, path, source)
 
 
-def colour(op: Op) -> Any:
+def colour(op: Op) -> str | tuple[float, ...]:
     """That of the micro-batch, light in the forward pass."""
     if op.number is None:
         return "0.35"
-    return colormaps["tab20"].colors[op.number % 10 * 2 + (op.phase == "forward")]
+    tab20: Any = colormaps["tab20"]  # a ListedColormap
+    return tab20.colors[op.number % 10 * 2 + (op.phase == "forward")]
 
 
 def numbers(text: str) -> list[int]:

@@ -152,9 +152,11 @@ class Processes:
     """Processes that do the same at once, each with a pipe for its orders."""
 
     def __init__(self, targets: Sequence[tuple[Any, ...]], method: str = "fork") -> None:
-        context = multiprocessing.get_context(method)
-        self.pipes = []
-        self.processes = []
+        """targets: a function of each process, and its arguments before the pipe."""
+        context: Any = multiprocessing.get_context(method)
+        self.pipes: list[Connection] = []
+        self.processes: list[Any] = []
+        self.sockets: list[socket.socket] = []  # that hold the ports of the processes
         for target, *values in targets:
             pipe, other_end = context.Pipe()
             self.pipes.append(pipe)
@@ -264,9 +266,9 @@ def table_of(results: dict[str, Any]) -> Group:
     table = text_tables.plain_table("vector", *names)
     table.title = "MB/s that one worker sends; beside it what all send together, to raw TCP"
     for size in sizes:
-        medians = {name: f"{statistics.median(rates[name, size]) / 1e6:5.0f}" for name in names}
-        cells = [f"{medians[name]}   {share(rates, name, size):.2f}" for name in names[1:]]
-        table.add_row(f"{size / 1e6:g} MB", medians["raw TCP"], *cells)
+        sent = {name: f"{statistics.median(rates[name, size]) / 1e6:5.0f}" for name in names}
+        cells = [f"{sent[name]}   {share(rates, name, size):.2f}" for name in names[1:]]
+        table.add_row(f"{size / 1e6:g} MB", sent["raw TCP"], *cells)
     rings_of_two = [name for name in names if name.endswith(" 2 workers")]
     cost_table = text_tables.plain_table("vector", *rings_of_two)
     cost_table.title = (

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from typing import Any
 
 import ring_bandwidth
 from lab import examples
@@ -27,7 +28,7 @@ LEAST_PERCENT = 1.0  # percent: what is shown
 
 def shares(data: pathlib.Path, key: str) -> list[tuple[float, str]]:
     """Returns [(percent, a library or a function)] of what perf has recorded, the largest first."""
-    command = ["perf", "report", "-i", data, "--no-children", "--stdio", "-g", "none"]
+    command = ["perf", "report", "-i", str(data), "--no-children", "--stdio", "-g", "none"]
     command += ["--sort", key]
     report = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     rows = []
@@ -45,7 +46,7 @@ def profile(processes: ring_bandwidth.Processes, size: int, data: pathlib.Path) 
     """Records what the workers do while they all-reduce vectors of `size` bytes."""
     processes.cost(size)  # once before, for the set-up of the graph
     pids = ",".join(str(process.pid) for process in processes.processes)
-    command = ["perf", "record", "-e", "cpu-clock", "-F", "1999", "-o", data, "-p", pids]
+    command = ["perf", "record", "-e", "cpu-clock", "-F", "1999", "-o", str(data), "-p", pids]
     perf = subprocess.Popen(
         command,
         stdout=subprocess.DEVNULL,
@@ -70,7 +71,7 @@ def main() -> None:
     versions = f"TensorFlow {script.tf.__version__}", f"NumPy {ring_bandwidth.np.__version__}"
     print("Percent of all samples: first by library, then the functions above 1%.")
     print(text_tables.setting(*versions))
-    rings = {
+    rings: dict[str, tuple[Any, ...]] = {
         "the ring in NumPy": (script, 2),
         "TensorFlow's ring": (None, 2, ring_bandwidth.tensorflow_worker, "spawn"),
     }
@@ -78,7 +79,7 @@ def main() -> None:
         processes = ring_bandwidth.start(*start)
         for size, number in SIZES.items():
             with tempfile.TemporaryDirectory() as folder:
-                data = f"{folder}/perf.data"
+                data = pathlib.Path(folder, "perf.data")
                 profile(processes, number, data)
                 print(f"\n{name}, {size}")
                 for key in ("dso", "symbol"):

@@ -115,7 +115,7 @@ def quick_cases() -> list[Case]:
 
 def by_step(runs: list[dict[str, Any]]) -> dict[int, list[dict[str, Any]]]:
     """Returns {step of the grid: [run]}."""
-    runs_of_step = {}
+    runs_of_step: dict[int, list[dict[str, Any]]] = {}
     for run in runs:
         runs_of_step.setdefault(run["step"], []).append(run)
     return dict(sorted(runs_of_step.items()))
@@ -191,7 +191,7 @@ def next_of_best(runs: list[dict[str, Any]], start: int, seeds: int) -> tuple[in
     if not tuning:
         return start, 0
     losses = loss_at(tuning)
-    best = min(losses, key=losses.get)
+    best = min(losses, key=losses.__getitem__)
     if best == min(losses):
         return best - 2, 0
     if best == max(losses):
@@ -235,8 +235,8 @@ def by_rounds(
     shares = results[sessions.OTHERS]
     for group in groups:
         while True:
-            next_runs = [(case, next_run(case, results, seeds)) for case in group]
-            next_runs = [(case, run) for case, run in next_runs if run]
+            due = [(case, next_run(case, results, seeds)) for case in group]
+            next_runs = [(case, run) for case, run in due if run]
             if not next_runs:
                 break
             for case, (step, seed) in next_runs:
@@ -252,8 +252,8 @@ def by_rounds(
                 run_directory.write_whole(kept, json.dumps(results))
                 words = f"{case.name}, lr {result['rate']}, seed {seed}: loss {result['test_loss']}"
                 print(f"{words}, {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
-    names = [case.name for group in groups for case in group]
-    return {name: results[name] for name in names if name in results}
+    in_order = [case.name for group in groups for case in group]
+    return {name: results[name] for name in in_order if name in results}
 
 
 # One run -----------------------------------------------------------------------------------------
@@ -326,7 +326,7 @@ def summarize_run(
     has_loss = bool(trained and tests and math.isfinite(tests[-1]["test_loss"]))
     loss = tests[-1]["test_loss"] if has_loss else None
     return {
-        "learned": has_loss and loss < LEARNS,
+        "learned": loss is not None and loss < LEARNS,
         "test_loss": loss,  # None: it has diverged
         "losses": loss_curve(pushes),
         **(steady_numbers(pushes, samples, n) or dict.fromkeys(STEADY_NUMBERS)),
@@ -398,7 +398,6 @@ def training_rows() -> tuple[np.ndarray, np.ndarray]:
 # What is shown -----------------------------------------------------------------------------------
 
 
-# What the name of a case says; pause: in words.
 class Parts(NamedTuple):
     """What the name of a case says."""
 
@@ -438,14 +437,15 @@ def share_at(runs: list[dict[str, Any]], staleness: int) -> float:
 def limits(runs: list[dict[str, Any]]) -> tuple[str, str, str]:
     """Returns the limits of the rate in words, and the median lr * lambda at the greater one."""
     low, high = bracket(runs)
-    words = ["" if step is None else f"{rate_of(step):.3f}" for step in (low, high)]
-    products = [run["sharpness"] * run["rate"] for run in by_step(runs).get(low, [])]
-    return *words, f"{statistics.median(products):.2f}" if products else ""
+    lowest, highest = ("" if step is None else f"{rate_of(step):.3f}" for step in (low, high))
+    at_low = [] if low is None else by_step(runs).get(low, [])
+    products = [run["sharpness"] * run["rate"] for run in at_low]
+    return lowest, highest, f"{statistics.median(products):.2f}" if products else ""
 
 
 def law_of(n: int, cv: float) -> str:
     """Returns the law of lr * lambda in words, where there is one."""
-    laws = {0.0: theory.constant, 1.0: theory.mean_square}
+    laws: dict[float, Callable[[int], float]] = {0.0: theory.constant, 1.0: theory.mean_square}
     return f"{laws[cv](n):.2f}" if cv in laws else ""
 
 
@@ -534,7 +534,7 @@ def pause_table(results: dict[str, Any]) -> Table:
 def sharpness_fitted(results: dict[str, Any]) -> float:
     """Returns the lambda with which the law of constant times is that of eight workers; else 1."""
     low, high = bracket(results.get(name_of(EIGHT, 0.0), []))
-    if None in (low, high):
+    if low is None or high is None:
         return 1.0
     return theory.constant(EIGHT) / GRID ** ((low + high) / 2)
 
@@ -548,16 +548,14 @@ def draw(results: dict[str, Any], path: pathlib.Path, source: pathlib.Path) -> N
         draw_pauses(results, path.with_name("pauses.png"), source)
 
 
-# What a search has found. cv: of the law; measured_cv: of the gradients' times. low: the largest
-# rate at which all runs learn; high: the least at which none does.
 class Band(NamedTuple):
-    """Between which rates the limit of a search is."""
+    """What a search has found."""
 
     workers: int
-    cv: float
-    measured_cv: float
-    low: float
-    high: float
+    cv: float  # of the law
+    measured_cv: float  # of the gradients' times
+    low: float  # the largest rate at which all runs learn
+    high: float  # the least rate at which none does
 
 
 def bands(results: dict[str, Any]) -> list[Band]:
@@ -566,7 +564,7 @@ def bands(results: dict[str, Any]) -> list[Band]:
     for name, runs in searches(results).items():
         n, cv, pause = parts(name)
         low, high = bracket(runs)
-        if not pause and None not in (low, high):
+        if not pause and low is not None and high is not None:
             measured_cv = median_of(runs, "cv")
             known_bands.append(Band(n, cv, measured_cv, low=rate_of(low), high=rate_of(high)))
     return sorted(known_bands)
@@ -643,13 +641,13 @@ def draw_pair(results: dict[str, Any], path: pathlib.Path, source: pathlib.Path)
         total = np.zeros(max(map(len, counts), default=1))
         for counts_of_run in counts:
             total[: len(counts_of_run)] += counts_of_run
-        words = {0: "gradient times equal", 1: "gradient times vary (exponential)"}[cv]
+        words = {0.0: "gradient times equal", 1.0: "gradient times vary (exponential)"}[cv]
         late_by = value(runs, "staleness_mean", "{:.1f}")
         colour, label = f"C{number}", f"{words}: on average {late_by} updates late"
         staleness_axes.stairs(total / max(1, total.sum()), color=colour, label=label, baseline=None)
         for run in runs:
             losses_of_run = [np.nan if loss is None else loss for loss in run["losses"]]
-            updates = UPDATES_OF_A_LOSS * (np.arange(len(losses_of_run)) + 1)
+            updates: np.ndarray = UPDATES_OF_A_LOSS * (np.arange(len(losses_of_run)) + 1)
             loss_axes.plot(updates, losses_of_run, color=colour, linewidth=1)
     staleness_axes.set(
         xlabel="staleness: how many updates late", ylabel="share of the pushes", xlim=(0, 40)
@@ -669,13 +667,14 @@ def draw_pauses(results: dict[str, Any], path: pathlib.Path, source: pathlib.Pat
     unpaused = results.get(name_of(EIGHT, PAUSED_VARIATION), [])
     fastest = median_of(unpaused, "updates_per_second") if unpaused else None
     for number, place in enumerate((None, PULL, PUSH)):
-        colour, label = ("k", "C0", "C1")[number], place or "no pause"
+        colour = ("k", "C0", "C1")[number]
+        label: str | None = place or "no pause"
         for share in PAUSES if place else (0,):
             name = name_of(EIGHT, PAUSED_VARIATION, place, share)
             x = 100 * share + (0, -1, 1)[number]
             runs = results.get(name, [])
             low, high = bracket(runs)
-            if None not in (low, high, fastest):
+            if low is not None and high is not None and fastest is not None:
                 rate_axes.vlines(x, rate_of(low), rate_of(high), colour, linewidth=6, label=label)
                 change = ""
                 if place:

@@ -200,12 +200,12 @@ def remaining_share(name: str, n: int, shape: float) -> float:
 def simulate(case: Case) -> dict[str, Any]:
     """Returns what the table and the picture show of a case."""
     sizes = [2**i for i in range(1, 13) if 2**i < case.n] + [case.n]
-    curves = {}
+    curves: dict[str, list[list[float]]] = {}
     for n in sizes:
         for name, ranges in rates(case, n).items():
             curves.setdefault(name, []).append([n, *(rate * case.c for rate in ranges)])
     usual = {name: sum(points[-1][1:]) for name, points in curves.items()}
-    left = {}
+    left: dict[str, dict[str, float]] = {}
     for trouble in (STRAGGLER, SLOW_LINK):
         for name, ranges in rates(case, case.n, trouble).items():
             left.setdefault(name, {})[trouble] = sum(ranges) * case.c / usual[name]
@@ -220,6 +220,8 @@ def simulate(case: Case) -> dict[str, Any]:
 
 # Loss over seconds ------------------------------------------------------------------------------
 
+# A curve, and the loss of one's own w, where each worker has a w of its own.
+Learned = tuple[list[tuple[float, float]], float | None]
 SIZES, SECONDS, SEEDS, TUNING_SEED = (8, 100, 1000), 40, 5, 0
 GRID = [round(45.0 * 0.45**i, 6) for i in range(17)]  # 45 to 0.0001
 RATES = FOLDER / "rates.json"
@@ -235,9 +237,7 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
     return np.hstack([x[order] / 16, np.ones((len(order), 1))]).astype(np.float32), y[order]
 
 
-def learners(
-    n: int, seed: int
-) -> dict[str, Callable[[float], tuple[list[tuple[float, float]], float | None]]]:
+def learners(n: int, seed: int) -> dict[str, Callable[[float], Learned]]:
     """Returns {scheme: a function of a rate that returns (its curve, the loss of one's own w)}.
 
     Times are lognormal with the shape 0.5 and the mean 1; no message takes time.
@@ -255,12 +255,10 @@ def learners(
         f"asynchronous, {T} local steps": (schemes.asynchronous(sums), T),
     }
 
-    def follow(
-        trace: schemes.Trace, local: int, lr: float
-    ) -> tuple[list[tuple[float, float]], None]:
+    def follow(trace: schemes.Trace, local: int, lr: float) -> Learned:
         return learn.follow(trace, n, x, y, rows, lr, SECONDS, local), None
 
-    functions = {
+    functions: dict[str, Callable[[float], Learned]] = {
         name: functools.partial(follow, trace, local) for name, (trace, local) in traces.items()
     }
     pairs = schemes.gossip(times, seed=seed)
@@ -280,7 +278,7 @@ def tune_rates(n: int) -> dict[str, float]:
             for lr in GRID:
                 points, _ = run(lr)
                 ends[lr] = max(loss for seconds, loss in points if seconds > 0.75 * SECONDS)
-        best[name] = min((lr for lr in GRID if math.isfinite(ends[lr])), key=ends.get)
+        best[name] = min((lr for lr in GRID if math.isfinite(ends[lr])), key=ends.__getitem__)
     return best
 
 
@@ -288,12 +286,12 @@ def learn_all(rates: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
     """Returns {"n workers": {scheme: its losses over seconds, and those at the end}}."""
     grid, results = np.linspace(0, SECONDS, 41), {}
     for n in SIZES:
-        runs = {}
+        runs: dict[str, list[Any]] = {}
         for seed in range(1, SEEDS + 1):
             for name, run in learners(n, seed).items():
                 points, own = run(rates[str(n)][name])
                 runs.setdefault(name, []).append((np.interp(grid, *zip(*points)), own))
-        by_scheme = {}
+        by_scheme: dict[str, dict[str, Any]] = {}
         results[f"{n} workers"] = by_scheme
         for name, pairs in runs.items():
             losses = [loss for loss, _ in pairs]
@@ -513,7 +511,8 @@ def shares_in_words(low: float, high: float) -> str:
 def draw(results: dict[str, Any], path: pathlib.Path, source: pathlib.Path) -> None:
     """Draws the speed-ups, a strip for each scheme, and beside it loss-over-seconds.png."""
     simulated = results["cases"]
-    names = list(max((result["curves"] for result in simulated.values()), key=len))
+    longest = max(simulated.values(), key=lambda result: len(result["curves"]))
+    names = list(longest["curves"])
     figure, axes = charts.subplots(7.2, 1, len(simulated), sharey=True, squeeze=False)
     figure.set_figwidth(6.3)  # narrow, so that its words are large on a telephone
     for (case, result), panel in zip(simulated.items(), axes[0]):
@@ -543,8 +542,8 @@ def draw(results: dict[str, Any], path: pathlib.Path, source: pathlib.Path) -> N
                 seconds = np.linspace(0, SECONDS, len(losses["median"]))
                 panel.plot(seconds, losses["median"], color=f"C{number}", label=name, linewidth=1.2)
             panel.set(title=size, yscale="log", xlabel="seconds (a gradient takes 1)")
-            ticks = 0.1, 0.2, 0.5, 1, 2, 5, 10
-            panel.set_yticks(ticks, map("{:g}".format, ticks))
+            losses_shown = 0.1, 0.2, 0.5, 1, 2, 5, 10
+            panel.set_yticks(losses_shown, map("{:g}".format, losses_shown))
             panel.minorticks_off()
             panel.grid(alpha=0.25)
         axes[0].set_ylabel("training loss, median of 5")
@@ -600,6 +599,7 @@ def main() -> None:
     directory = example_runs.output_directory("scale-laboratory")
     if flags.tune:
         RATES.write_text(json.dumps({n: tune_rates(n) for n in SIZES}, indent=1) + "\n")
+    results: dict[str, Any]
     if flags.case:
         results = {"cases": {f"your case, {flags.case.n} workers": simulate(flags.case)}}
     else:

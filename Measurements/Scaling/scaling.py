@@ -55,8 +55,8 @@ def all_cases() -> list[arguments.Case]:
         names = ("HogWild", "DOWNPOUR-Easy", "Synchronous-SGD", BACKUP)
         cases += [(name, 8, delay, 0.1) for name in names]
     cases += [(name, 8, "one slow", 0.1) for name in COMPARED]
-    names = (*ASYNCHRONOUS, "Synchronous-SGD", BACKUP, OPTIMIZER, OPTIMIZER_BACKUP)
-    cases += [(name, 4, "one slow", 0.1) for name in names]
+    one_slow = (*ASYNCHRONOUS, "Synchronous-SGD", BACKUP, OPTIMIZER, OPTIMIZER_BACKUP)
+    cases += [(name, 4, "one slow", 0.1) for name in one_slow]
     cases.append(("HogWild", 4, "exponential", 0.5))
     cases += [(name, 4, "one slow", 0.5) for name in ("HogWild", "DynSGD")]
     named = []
@@ -180,8 +180,8 @@ def durations(pushes: list[dict[str, Any]]) -> dict[str, list[float]]:
 
     From these times a plan for more workers can be made.
     """
-    phases = {"pull_to_push": [], "computing": [], "push_to_pull": []}
-    last_push = {}  # of each task
+    phases: dict[str, list[float]] = {"pull_to_push": [], "computing": [], "push_to_pull": []}
+    last_push: dict[str, float] = {}  # when each task has pushed
     for push in pushes:
         seconds = push["push_time"] - push["pull_time"]
         phases["pull_to_push"].append(seconds)
@@ -236,9 +236,9 @@ def losses(runs: list[dict[str, Any]]) -> str:
 
 def table_of(results: dict[str, Any]) -> Table:
     """Returns the table, a section for each cluster."""
-    columns = "mini-batches/s", "to the law", "staleness / by rates"
-    columns += "waiting", "twice", "test loss", "seconds", "cores"
-    table = text_tables.plain_table("workers, delay", "example", *columns)
+    columns = ["workers, delay", "example", "mini-batches/s", "to the law", "staleness / by rates"]
+    columns += ["waiting", "twice", "test loss", "seconds", "cores"]
+    table = text_tables.plain_table(*columns)
     previous = ""
     own = own_seconds(results)
     most_batches = max(run["batches"] for runs in results.values() for run in runs)
@@ -320,7 +320,7 @@ def draw(results: dict[str, Any], path: pathlib.Path, source: pathlib.Path) -> N
     rate_axes.set_xticks(sorted({parts(case).workers for case in results}))
     loss_axes.set(xlabel="seconds, 8 workers", ylabel="test loss", yscale="log")
     loss_axes.yaxis.set_major_formatter("{x:g}")
-    handle_of = {}
+    handle_of: dict[str, Any] = {}
     for axes in (rate_axes, loss_axes):
         handles, names = axes.get_legend_handles_labels()
         handle_of.update(zip(names, handles))

@@ -271,8 +271,8 @@ def draw(results: dict[str, Any], path: pathlib.Path, source: pathlib.Path) -> N
                 continue
             medians = [statistics.median(rates) for rates in rates_of_link.values()]
             panel.plot(list(rates_of_link), medians, color=f"C{number}", linewidth=1, label=name)
-            for link, rates in rates_of_link.items():
-                panel.plot([link] * len(rates), rates, ".", color=f"C{number}")
+            for link, rates_there in rates_of_link.items():
+                panel.plot([link] * len(rates_there), rates_there, ".", color=f"C{number}")
         panel.set(xscale="log", xlabel="link, Mbit/s", title=f"model of {model}")
         panel.set_yscale("log", nonpositive="clip")
         for axis in panel.xaxis, panel.yaxis:

@@ -51,7 +51,9 @@ class Case(NamedTuple):
 
 def all_cases() -> list[Case]:
     """Returns the Cases."""
-    cases = [(f"at most {lead} ahead", BOUNDED_STALENESS, lead) for lead in LEADS]
+    cases: list[tuple[str, str, Any]] = [
+        (f"at most {lead} ahead", BOUNDED_STALENESS, lead) for lead in LEADS
+    ]
     cases.append(("no bound", "HogWild", None))
     cases += [(f"lambda = {value}", DELAY_COMPENSATION, value) for value in (0.04, 1.0)]
     cases += [(f"{SLOW}, at most {lead} ahead", BOUNDED_STALENESS, lead) for lead in (1, 5, 17)]
@@ -214,7 +216,7 @@ def dots(
             medians[x] = median
         axes.plot([x] * len(numbers), numbers, ".", color=colour, alpha=0.5, markersize=4)
         if len(numbers) < len(values):
-            top = {"transform": axes.get_xaxis_transform(), "clip_on": False}
+            top: dict[str, Any] = {"transform": axes.get_xaxis_transform(), "clip_on": False}
             axes.plot(x, 1, "x", color=colour, **top)
             axes.text(x, 0.96, f"{len(values) - len(numbers)} never", ha="center", va="top", **top)
     axes.plot(
@@ -232,9 +234,9 @@ def draw(results: dict[str, Any], path: pathlib.Path, source: pathlib.Path) -> N
     """Draws updates to the goal and idle share against the bound; the loss against N."""
     results = {case.partition(":")[0]: runs for case, runs in results.items()}
     figure, (goal_axes, idle_axes, momentum_axes) = charts.subplots(3.4, 1, 3)
-    leads = {lead: results.get(f"at most {lead} ahead") for lead in LEADS}
-    leads[2 * LEADS[-1]] = results.get("no bound")
-    leads = {lead: runs for lead, runs in leads.items() if runs}
+    runs_of_leads = {lead: results.get(f"at most {lead} ahead") for lead in LEADS}
+    runs_of_leads[2 * LEADS[-1]] = results.get("no bound")
+    leads: dict[float, Any] = {lead: runs for lead, runs in runs_of_leads.items() if runs}
     names = [f"{lead}" if lead in LEADS else "any" for lead in leads]
     dots(goal_axes, leads, "updates_to", "C0")
     dots(idle_axes, leads, "idle", "C0")
@@ -248,10 +250,10 @@ def draw(results: dict[str, Any], path: pathlib.Path, source: pathlib.Path) -> N
             axes.set_xscale("log")
             axes.set_xticks(list(leads), names)
     for number, words in enumerate(("", WARM)):
-        runs = {delay: results.get(f"N = {delay}{words}") for delay in DELAYS}
-        runs = {delay * 1.08**number: case_runs for delay, case_runs in runs.items() if case_runs}
+        runs_of_delays = {delay: results.get(f"N = {delay}{words}") for delay in DELAYS}
+        shifted = {delay * 1.08**number: runs for delay, runs in runs_of_delays.items() if runs}
         label, style = words[2:] or "from scratch", ("o-", "s--")[number]
-        dots(momentum_axes, runs, "test_loss", f"C{number}", style, label)
+        dots(momentum_axes, shifted, "test_loss", f"C{number}", style, label)
     if runs := results.get("no momentum"):
         height = median_of(runs, "test_loss")
         momentum_axes.axhline(height, label="no momentum", color="k", linestyle=":", linewidth=1)
