@@ -161,7 +161,7 @@ RATIOS = [
 PROGRAMS = [*EXAMPLES, *PEERS, TWO_PROCESSES]
 PROGRAMS.remove(TIMED_HOGWILD)
 SECONDS = 3  # that a peer is measured for
-ONE_THREAD = {"TF_NUM_INTRAOP_THREADS": "1", "OMP_NUM_THREADS": "1"}
+ONE_THREAD: dict[str, Any] = {"TF_NUM_INTRAOP_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
 def wide_data(folder: pathlib.Path) -> pathlib.Path:
@@ -172,7 +172,7 @@ def wide_data(folder: pathlib.Path) -> pathlib.Path:
     return path
 
 
-def run_example(name: str, model: str, folder: pathlib.Path, environment: dict[str, str]) -> float:
+def run_example(name: str, model: str, folder: pathlib.Path, environment: dict[str, Any]) -> float:
     """Runs an example; returns the mini-batches per second of all its workers."""
     example, changes, cluster, steps, *flags = EXAMPLES[name]
     _, batch_size, share = MODELS[model]
@@ -190,7 +190,7 @@ def run_example(name: str, model: str, folder: pathlib.Path, environment: dict[s
     return result["examples_per_second"] / batch_size
 
 
-def run_twice(name: str, model: str, folder: pathlib.Path, environment: dict[str, str]) -> float:
+def run_twice(name: str, model: str, folder: pathlib.Path, environment: dict[str, Any]) -> float:
     """Runs an example of one process twice at once; returns the sum of both."""
     folders = [folder / "first", folder / "second"]
     for subfolder in folders:
@@ -204,7 +204,7 @@ def run_peer(
     name: str,
     model: str,
     folder: pathlib.Path,
-    environment: dict[str, str],
+    environment: dict[str, Any],
     form: str | None = None,
 ) -> float:
     """Runs a peer, in its fastest form or in this one; returns what run_example() does."""
@@ -236,7 +236,7 @@ def measure_import() -> float:
     return time.time() - began
 
 
-def measure(name: str, model: str, environment: dict[str, str]) -> float:
+def measure(name: str, model: str, environment: dict[str, Any]) -> float:
     """Returns the mini-batches per second of all workers of a program."""
     with tempfile.TemporaryDirectory() as path:
         folder = pathlib.Path(path)

@@ -16,7 +16,7 @@ from lab.measure import arguments, example_runs, idle, sessions, text_tables
 from lab.pages import result_tables
 from tfrun.launch.cluster import gpus, nvidia_smi
 
-PLACES: dict[str, dict[str, str]] = {"GPU": {}, "processor": {"CUDA_VISIBLE_DEVICES": "-1"}}
+PLACES: dict[str, dict[str, Any]] = {"GPU": {}, "processor": {"CUDA_VISIBLE_DEVICES": "-1"}}
 # A task, mini-batch: (its problem file or None, mini-batch, {place: steps}).
 TASKS = {
     "digits, 32": (None, 32, {"GPU": 4000, "processor": 4000}),

@@ -18,7 +18,7 @@ from tfrun import problems
 from tfrun.runs.data import RunData
 
 Rows = list[dict[str, Any]]  # of metrics
-Hosts = Sequence[tuple[str, pathlib.Path | None]]  # an address, the file of a namespace
+Hosts = Sequence[tuple[str, str | pathlib.Path | None]]  # an address, the file of a namespace
 
 TESTS = 50  # of a run
 MARGIN = 0.15  # seconds that a run lasts longer than it counts
@@ -104,7 +104,7 @@ def changed_texts(start: Start, validation: bool) -> dict[str, str]:
     gradient sleeps on. So the test is short there: it saves nothing.
     """
     changes = list(start.changes)
-    if start.mean:
+    if start.mean and start.law is not None:
         changes += delays.changes(start.law, start.mean, start.jobs["worker"], start.seed + 1)
     texts: dict[str, str] = {}
     copy = problems.make_copy(start.problem, [str(start.script)])
@@ -189,7 +189,7 @@ class Watch:
         if end.limit is not None and self.seconds > end.limit:
             raise Enough(search.LATE)
         if end.curve and end.seconds and self.seconds > HOPELESS_FROM * end.seconds:
-            if loss > HOPELESS * np.interp(self.seconds, *end.curve):
+            if loss > HOPELESS * np.interp(self.seconds, end.curve[0], end.curve[1]):
                 raise Enough(search.HOPELESS)
 
 
@@ -235,6 +235,8 @@ def numbers(data: RunData, start: Start, end: End) -> dict[str, Any]:
     pushes, tests = data.rows("pushes"), data.rows("tests")
     if not pushes or not tests:
         return {"evaluations": None}
+    run_flags = data.flags
+    assert run_flags, "the chief has written them before the first push"
     clock, rate, settled = training_clock(pushes, tests, start.waits, start.calls)
     limit = end.seconds or float("inf")
     rows = evaluations(pushes, tests, clock, limit)
@@ -243,13 +245,13 @@ def numbers(data: RunData, start: Start, end: End) -> dict[str, Any]:
     staleness = [int(push["staleness"]) for push in settled_pushes]
     settled_pushes = settled_pushes or pushes
     # Elsewhere a row does not tell when a gradient was ready.
-    with_ps = data.flags["ps"] and "chief" not in start.jobs
+    with_ps = run_flags["ps"] and "chief" not in start.jobs
     durations = []
     if with_ps:
         durations = [
             push["push_time"] - push["wait_seconds"] - push["pull_time"] for push in settled_pushes
         ]
-    last, workers = max(push["push_time"] for push in pushes), len(data.flags["tasks"])
+    last, workers = max(push["push_time"] for push in pushes), len(run_flags["tasks"])
     waited = sum(push["wait_seconds"] for push in settled_pushes)
     worker_seconds = workers * (last - settled)
     return {
@@ -272,10 +274,10 @@ def numbers(data: RunData, start: Start, end: End) -> dict[str, Any]:
         "cv": round(statistics.pstdev(durations) / statistics.fmean(durations), 3)
         if durations
         else None,
-        "ps": data.flags["ps"],
+        "ps": run_flags["ps"],
         "workers": workers,
-        "batch_size": data.flags["arguments"]["batch_size"],
-        "tensorflow": data.flags["versions"]["tensorflow"],
+        "batch_size": run_flags["arguments"]["batch_size"],
+        "tensorflow": run_flags["versions"]["tensorflow"],
     }
 
 

@@ -12,6 +12,7 @@ import pathlib
 import sys
 import tempfile
 from collections.abc import Sequence
+from typing import Any
 
 from lab import examples
 from lab.measure import arguments, example_runs, perceptron, sessions, text_tables
@@ -26,7 +27,7 @@ VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"  # behind the names of TensorFlow 2's chec
 BOUND = 1e-6  # of the difference of a step from the one on the union
 ONE_STEP_A_CALL = ["--steps-per-call", "1"]  # so that each step can be saved
 # What it is called, what runs it, its flags, whether its rate is per worker.
-IMPLEMENTATIONS = [
+IMPLEMENTATIONS: list[arguments.Case] = [
     ("Synchronous-SGD", "Synchronous-SGD/run.sh", [], False),
     ("SyncReplicasOptimizer", "From-TensorFlow-1/Synchronous-SGD-Optimizer/run.sh", [], False),
     ("towers", "Multiple-GPUs-Single-Machine/run.sh", ONE_STEP_A_CALL, False),
@@ -106,9 +107,7 @@ def saving_flags(n: int, scaled: bool = False) -> list[str]:
     return [*flags.split(), "--learning-rate", str(rate)]
 
 
-def measure(
-    n: int, launcher: Sequence[object], flags: Sequence[str], scaled: bool
-) -> tuple[float, float]:
+def measure(n: int, launcher: str, flags: Sequence[str], scaled: bool) -> tuple[float, float]:
     """Trains n workers by one implementation; returns what compare() does."""
     if "Multiple" in launcher:
         flags = [*flags, "--devices", str(n)]
@@ -125,8 +124,12 @@ def main() -> None:
     tf.config.set_visible_devices([], "GPU")  # their memory is for the examples
     workers = dict.fromkeys(flags.workers)  # each number once
     console = text_tables.table_console(100)
-    cases = [((name, n), n, *settings) for name, *settings in chosen for n in workers]
-    results = sessions.measure_round_robin(console, cases, 1, lambda case, _: measure(*case[1:]))
+    cases: list[arguments.Case] = [
+        ((name, n), n, *settings) for name, *settings in chosen for n in workers
+    ]
+    results: dict[Any, Any] = sessions.measure_round_robin(
+        console, cases, 1, lambda case, _: measure(*case[1:])
+    )
     columns = "implementation", "workers", "apart from the union", "moved in a step"
     table = text_tables.plain_table(*columns)
     failures = 0

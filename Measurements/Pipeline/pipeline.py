@@ -162,7 +162,7 @@ def measure(case: Case, updates: int, threads: int) -> list[list[Op]]:
         command += ["--steps", steps, "--timeline-steps", TIMELINE_STEPS, *devices]
         command += ["--batch-size", batch_size, "--micro-batches", case.M]
         command += ["--schedule", case.schedule]
-        env = {**THREADS, "TF_NUM_INTEROP_THREADS": str(threads)}
+        env: dict[str, Any] = {**THREADS, "TF_NUM_INTEROP_THREADS": str(threads)}
         shutil.copy(pathlib.Path(__file__).with_name("late.py"), script.parent)
         example_runs.run(command, directory, **env)
         paths = {int(path.stem.split("-")[1]): path for path in directory.glob("timeline-*.json")}

@@ -126,7 +126,7 @@ def sender(_: object, address: Any, orders: Connection) -> None:
             x = np.ones(size, np.uint8)
             with Timed() as timed:
                 for _ in range(times):
-                    s.sendall(x)
+                    s.sendall(x.data)
                     s.recv(1)
             orders.send(timed.answer(times, times * size, True))
 
@@ -141,7 +141,7 @@ def receiver(_: object, listener: socket.socket, orders: Connection) -> None:
         x = np.full(size, 2, np.uint8)
         with Timed() as timed:
             for _ in range(times):
-                view = memoryview(x)
+                view = x.data
                 while view:
                     view = view[s.recv_into(view) :]
                 s.send(b"!")

@@ -564,8 +564,8 @@ def bands(results: dict[str, Any]) -> list[Band]:
     for name, runs in searches(results).items():
         n, cv, pause = parts(name)
         low, high = bracket(runs)
-        if not pause and low is not None and high is not None:
-            measured_cv = median_of(runs, "cv")
+        measured_cv = median_of(runs, "cv")
+        if not pause and low is not None and high is not None and measured_cv is not None:
             known_bands.append(Band(n, cv, measured_cv, low=rate_of(low), high=rate_of(high)))
     return sorted(known_bands)
 
@@ -614,7 +614,7 @@ def draw_limits(results: dict[str, Any], path: pathlib.Path, source: pathlib.Pat
     )
     labels = workers_axes.get_legend_handles_labels(), variation_axes.get_legend_handles_labels()
     handles, names = (first + second for first, second in zip(*labels))
-    place = {"loc": "outside lower center", "frameon": False, "fontsize": 8}
+    place: dict[str, Any] = {"loc": "outside lower center", "frameon": False, "fontsize": 8}
     figure.legend(handles, names, ncols=4, **place)
     for axes in (workers_axes, variation_axes):
         plain_ticks(axes)
@@ -652,7 +652,7 @@ def draw_pair(results: dict[str, Any], path: pathlib.Path, source: pathlib.Path)
     staleness_axes.set(
         xlabel="staleness: how many updates late", ylabel="share of the pushes", xlim=(0, 40)
     )
-    place = {"loc": "outside lower center", "frameon": False, "fontsize": 9}
+    place: dict[str, Any] = {"loc": "outside lower center", "frameon": False, "fontsize": 9}
     figure.legend(*staleness_axes.get_legend_handles_labels(), **place)
     loss_axes.set(
         xlabel="updates", ylabel=f"loss, mean of {UPDATES_OF_A_LOSS} mini-batches", yscale="log"
@@ -677,8 +677,9 @@ def draw_pauses(results: dict[str, Any], path: pathlib.Path, source: pathlib.Pat
             if low is not None and high is not None and fastest is not None:
                 rate_axes.vlines(x, rate_of(low), rate_of(high), colour, linewidth=6, label=label)
                 change = ""
-                if place:
-                    change = f"{median_of(runs, 'updates_per_second') / fastest - 1:+.0%}"
+                speed = median_of(runs, "updates_per_second")
+                if place and speed is not None:
+                    change = f"{speed / fastest - 1:+.0%}"
                 side = ("center", "right", "left")[number]
                 top = rate_of(high)
                 rate_axes.text(x, top, change, color=colour, ha=side, va="bottom", fontsize=7)

@@ -12,8 +12,11 @@ import numpy as np
 from lab.measure import perceptron
 
 
-def constant(n: int) -> Any:
-    """Returns the limit of h where n workers push in turn: each is late by n - 1 pushes."""
+def constant(n: Any) -> Any:
+    """Returns the limit of h where n workers push in turn: each is late by n - 1 pushes.
+
+    n: a number, or an array of them.
+    """
     return 2 * np.sin(np.pi / (4 * n - 2))
 
 

@@ -290,7 +290,8 @@ def learn_all(rates: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
         for seed in range(1, SEEDS + 1):
             for name, run in learners(n, seed).items():
                 points, own = run(rates[str(n)][name])
-                runs.setdefault(name, []).append((np.interp(grid, *zip(*points)), own))
+                seconds, curve = zip(*points)
+                runs.setdefault(name, []).append((np.interp(grid, seconds, curve), own))
         by_scheme: dict[str, dict[str, Any]] = {}
         results[f"{n} workers"] = by_scheme
         for name, pairs in runs.items():
@@ -327,8 +328,10 @@ def run_with_two(name: str, runs: list[dict[str, Any]]) -> plan.Run:
         for seed in range(1, len(runs) + 1)
     ]
     steps = np.array(drawn).max(axis=1) if is_synchronous else np.array(drawn)
-    own_seconds = 2 / text_tables.median_of(runs, "batches_per_second") - steps.mean()
+    rate = text_tables.median_of(runs, "batches_per_second")
     staleness = 1 if is_synchronous else text_tables.median_of(runs, "staleness_by_rates")
+    assert rate is not None and staleness is not None, f"Scaling has no whole run of {name}"
+    own_seconds = 2 / rate - steps.mean()
     pull = max(0.0, (1 - staleness) * (steps.mean() + own_seconds))
     push = own_seconds - pull
     servers = 0 if name == "Ring-AllReduce" else 1
@@ -547,7 +550,7 @@ def draw(results: dict[str, Any], path: pathlib.Path, source: pathlib.Path) -> N
             panel.minorticks_off()
             panel.grid(alpha=0.25)
         axes[0].set_ylabel("training loss, median of 5")
-        style = {"loc": "outside lower center", "frameon": False, "fontsize": 7.5}
+        style: dict[str, Any] = {"loc": "outside lower center", "frameon": False, "fontsize": 7.5}
         figure.legend(*axes[0].get_legend_handles_labels(), ncols=3, **style)
         charts.save(figure, path.with_name("loss-over-seconds.png"), source)
 

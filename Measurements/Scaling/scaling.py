@@ -224,7 +224,8 @@ def parts(case: str) -> Parts:
 def own_seconds(results: dict[str, Any]) -> float:
     """Returns the seconds of a worker for a mini-batch beside the delay: of one that is alone."""
     runs = results.get("1 worker, constant: HogWild")
-    return 1 / median_of(runs, "batches_per_second") - MEAN if runs else 0
+    rate = median_of(runs, "batches_per_second") if runs else None
+    return 1 / rate - MEAN if rate else 0
 
 
 def losses(runs: list[dict[str, Any]]) -> str:
@@ -258,7 +259,7 @@ def table_of(results: dict[str, Any]) -> Table:
             cluster if previous != cluster else "",
             name,
             text_tables.spread([run["batches_per_second"] for run in runs], "{:.1f}"),
-            f"{rate / expected:.2f}" if expected else "",
+            f"{rate / expected:.2f}" if rate and expected else "",
             staleness,
             # The ring's graph notes when it has pulled only after the delay.
             "" if name == "Ring-AllReduce" else f"{median_of(runs, 'waiting'):.0%}",
