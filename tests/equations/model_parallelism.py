@@ -3,7 +3,7 @@
 The comparisons but for "parameters" count what ran where; they stand in test_model_parallelism.py.
 """
 
-from lab.references import HogWild
+from references import HogWild
 
 REFERENCE = HogWild  # which is plain SGD where nobody else pushes
 FLAGS = {"micro_batches": 4}

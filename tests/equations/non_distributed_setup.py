@@ -1,6 +1,6 @@
 """Non-Distributed-Setup: w <- w - lr * g(w), in a single process."""
 
-from lab.references import HogWild
+from references import HogWild
 
 REFERENCE = HogWild  # which is plain SGD where nobody else pushes
 FLAGS = {}

@@ -40,7 +40,7 @@ print(tfrun.__file__)
 def wheel(tmp_path_factory):
     """Returns the path of the wheel, made of a copy of the clone's files."""
     folder = tmp_path_factory.mktemp("wheel")
-    for path in examples.tracked("*"):
+    for path in examples.tracked_files("*"):
         name = path.relative_to(support.ROOT)
         if name.parts[0] in MADE:
             (folder / "source" / name).parent.mkdir(parents=True, exist_ok=True)

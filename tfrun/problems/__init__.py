@@ -33,7 +33,7 @@ class ProblemCopy(NamedTuple):
     texts: dict[str, str]  # {name: text} of each file, the copy's, too
     original: str  # the path of the script, as the command has it
 
-    def replaced(self, words: list[str], copy: str) -> list[str]:
+    def replace_script(self, words: list[str], copy: str) -> list[str]:
         """Returns the words of a command, in which `copy` stands in place of the script.
 
         A further word with the script's name, or even its path, is an argument: it stays.
@@ -70,7 +70,7 @@ def defined(tree: ast.AST) -> set[str]:
     return names
 
 
-def modules(path: pathlib.Path, tree: ast.AST, texts: dict[str, str]) -> None:
+def collect_modules(path: pathlib.Path, tree: ast.AST, texts: dict[str, str]) -> None:
     """Adds what a file imports from beside it to {name: text}. Raises ValueError."""
     nodes = list(ast.walk(tree))
     imported = [alias for node in nodes if isinstance(node, ast.Import) for alias in node.names]
@@ -89,7 +89,7 @@ def modules(path: pathlib.Path, tree: ast.AST, texts: dict[str, str]) -> None:
             )
         if beside.exists() and f"{name}.py" not in texts:
             texts[f"{name}.py"], tree = read(beside)
-            modules(beside, tree, texts)
+            collect_modules(beside, tree, texts)
 
 
 def is_folder(folder: pathlib.Path) -> bool:
@@ -128,7 +128,7 @@ def make_copy(problem: str | pathlib.Path | None, command: Sequence[str]) -> Pro
         )
     texts = {script.name: copy, USER_FILE: text}
     texts[ADAPTER_FILE] = adapter_of(problem)
-    modules(problem, tree, texts)
+    collect_modules(problem, tree, texts)
     return ProblemCopy(script.name, texts, original)
 
 
@@ -183,7 +183,7 @@ def write_copy(
         return list(command)
     for name, text in copy.texts.items():
         (directory / name).write_text(text, encoding="utf-8")
-    return copy.replaced(list(command), str(directory / copy.script))
+    return copy.replace_script(list(command), str(directory / copy.script))
 
 
 def install_problem(

@@ -38,7 +38,8 @@ def load_own() -> types.ModuleType:
 
 
 own = load_own()
-Arrays = collections.namedtuple(  # type: ignore[name-match] # a user who prints it sees Data
+# Its own name is Data, because a user who prints it sees that name.
+Arrays = collections.namedtuple(  # type: ignore[name-match]
     "Data", "x_train y_train x_test y_test"
 )
 DATASET, DATASETS = getattr(own, "DATASET", "own"), getattr(own, "DATASETS", FILE)
@@ -97,21 +98,21 @@ def load_data(name: str) -> Data:
         raise ValueError(
             f"load_data returns x_train, y_train, x_test and y_test, not {len(parts)} parts"
         )
-    grouped = Arrays(*[arrays(part, where) for part, where in zip(parts, Arrays._fields)])
+    own_arrays = Arrays(*[arrays(part, where) for part, where in zip(parts, Arrays._fields)])
     flat = []
     for kind, train, test in ("x", 0, 2), ("y", 1, 3):
         column_layouts.pop(kind, None)
-        if not isinstance(grouped[train], np.ndarray):
-            layout = Columns(grouped[train])
-            other = Columns(grouped[test])
+        if not isinstance(own_arrays[train], np.ndarray):
+            layout = Columns(own_arrays[train])
+            other = Columns(own_arrays[test])
             column_layouts[kind] = layout
             if (other.form, other.shapes) != (layout.form, layout.shapes):
                 raise ValueError(f"{kind}_train and {kind}_test have other parts, or other shapes")
-    for where, part in zip(Arrays._fields, grouped):
+    for where, part in zip(Arrays._fields, own_arrays):
         columns = column_layouts.get(where[0])
         flat.append(columns.pack(part) if columns else part)
     data = Data(*flat)
-    data.own = grouped
+    data.own = own_arrays
     for x, y in ("x_train", "y_train"), ("x_test", "y_test"):
         rows = len(getattr(data, x)), len(getattr(data, y))
         if rows[0] != rows[1] or not rows[0]:
@@ -121,10 +122,10 @@ def load_data(name: str) -> Data:
     workers = max(workers, int(os.environ.get("HOROVOD_SIZE", 1)))
     if len(data.x_train) < workers:
         raise ValueError(f"x_train has {len(data.x_train)} rows for {workers} workers: add rows")
-    return shuffled(data) if getattr(own, "SHUFFLE", True) else data
+    return shuffle_rows(data) if getattr(own, "SHUFFLE", True) else data
 
 
-def shuffled(data: Data) -> Data:
+def shuffle_rows(data: Data) -> Data:
     """Returns the Data with its rows for training in another order, which all tasks share.
 
     A worker takes every n-th row: of rows that alternate between two classes it would have one.
@@ -310,12 +311,12 @@ def freeze(layer: Any) -> None:
         layer.mean, layer.variance = np.asarray(layer.mean), np.asarray(layer.variance)
 
 
-def grouped(kind: str, values: Any) -> Any:
+def unpack_values(kind: str, values: Any) -> Any:
     """Returns targets or outputs as the user's functions take them."""
     return column_layouts[kind].unpack(values) if kind in column_layouts else values
 
 
-def widened(values: Any) -> Any:
+def to_float32(values: Any) -> Any:
     """Returns values of float16 or bfloat16 in float32, which a mean over rows needs."""
 
     def wide(part: Any) -> Any:
@@ -329,9 +330,9 @@ def of_each_row(function: Callable) -> Callable:
     """Returns a user's loss or metric as a function of y and outputs, the arrays of a script."""
 
     def value(y: Any, outputs: Any) -> Any:
-        values = function(grouped("y", y), widened(grouped("outputs", outputs)))
+        values = function(unpack_values("y", y), to_float32(unpack_values("outputs", outputs)))
         refuse_other_rows(function, y, outputs, values)
-        return widened(values)
+        return to_float32(values)
 
     return value
 
@@ -345,10 +346,8 @@ def refuse_other_rows(function: Callable, y: Any, outputs: Any, values: Any) -> 
     if not shape or rows is None:  # a mean of all rows; or known later
         return
     shape = tuple(shape)
-    columns = {
-        *y.shape[1:],
-        *outputs.shape[1:],
-    }  # of those a row may have as many as there are rows
+    # A row of targets or outputs may have as many columns as there are rows.
+    columns = {*y.shape[1:], *outputs.shape[1:]}
     if shape[0] != rows or rows in shape[1:] and rows > 1 and rows not in columns:
         name = getattr(function, "__name__", "a function")
         raise ValueError(
@@ -357,7 +356,7 @@ def refuse_other_rows(function: Callable, y: Any, outputs: Any, values: Any) -> 
         )
 
 
-def checked(metrics: dict[str, tuple[str, Any]]) -> dict[str, tuple[str, Any]]:
+def adapt_metrics(metrics: dict[str, tuple[str, Any]]) -> dict[str, tuple[str, Any]]:
     """Returns METRICS as scripts take them. Raises ValueError for a bad name or no function."""
     for name, pair in metrics.items():
         if not re.fullmatch(r"(?!loss$)[\w %@.-]+", name):
@@ -373,4 +372,4 @@ def checked(metrics: dict[str, tuple[str, Any]]) -> dict[str, tuple[str, Any]]:
     }
 
 
-loss, METRICS = of_each_row(own.loss), checked(own.METRICS)
+loss, METRICS = of_each_row(own.loss), adapt_metrics(own.METRICS)
