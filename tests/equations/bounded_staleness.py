@@ -24,3 +24,4 @@ MISTAKES = {
         ],
     },
 }
+APP = {"mistakes": ["the push is halved", "constant data"]}

@@ -53,3 +53,4 @@ MISTAKES = {
     },
 }
 NOT_RUN = ["up the hill"]  # the loss becomes infinite
+APP = {"workers": 3}

@@ -51,3 +51,4 @@ MISTAKES = {
         ],
     },
 }
+APP = {"flags": {"compensation": 0.5}}

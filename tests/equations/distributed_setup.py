@@ -5,4 +5,9 @@ from references import HogWild
 REFERENCE = HogWild  # which is plain SGD where nobody else pushes
 FLAGS = {}
 WORKERS = 1
-MISTAKES = {}
+MISTAKES = {
+    "parameters": {
+        "the push is halved": [("w.assign_sub(delta)", "w.assign_sub(delta / 2)")],
+        "constant data": [("gradient(w_k, version)", "gradient(w_k, version * 0)")],
+    },
+}

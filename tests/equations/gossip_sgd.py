@@ -67,3 +67,4 @@ MISTAKES = {
 }
 NOT_RUN = ["up the hill"]  # the loss becomes infinite
 COMPARED_BY = "tests/equations/test_gossip.py::test_averages_come_in_any_order_and_nothing_is_lost"
+APP = {"test": "test_averages.py"}

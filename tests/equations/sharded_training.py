@@ -72,3 +72,4 @@ MISTAKES = {
     },
 }
 COMPARED_BY = "tests/equations/test_sharded.py::test_each_stage_is_adam"
+APP = {"mistakes": ["no bias correction", "the moments begin anew"]}

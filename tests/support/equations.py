@@ -43,6 +43,10 @@ DEFAULTS = {  # what a file may leave out, and what it then has
     # The mistakes that the test of whole runs leaves out, because they wait for ever, or because a
     # run needs more than the script.
     "NOT_RUN": [],
+    # What the test of a folder that `tfrun new` makes has instead of REFERENCE, FLAGS and the first
+    # two MISTAKES: {"reference": a class, "flags": more of them, "mistakes": two names, "test": a
+    # file of tfrun/apps/templates, "workers": tasks in a run, "n": workers in the equation}.
+    "APP": {},
     # By how many lines at most an asynchronous script differs from the one that its docstring
     # names.
     "DIFFERS": 40,
