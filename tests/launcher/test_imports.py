@@ -9,10 +9,11 @@ import support
 TFRUN = support.ROOT / "tfrun"
 BELOW = {"tfrun", "tfrun.arguments", "tfrun.errors", "tfrun.formatting", "tfrun.known_errors"}
 FLOORS = {  # what the modules of a folder may import, besides BELOW and its own folder
-    "commands": {"launch", "ssh", "runs", "pictures", "simulate", "problems"},
+    "commands": {"launch", "ssh", "diagnosis", "runs", "pictures", "simulate", "problems"},
     "ssh": {"launch", "runs"},
     "launch": {"runs", "problems"},
     "problems": set(),
+    "diagnosis": {"runs", "simulate"},
     "pictures": {"runs"},
     "runs": set(),
     "simulate": set(),
