@@ -22,6 +22,7 @@ COMMANDS = {
     "logs": Command("logs", is_watching=True),
     "monitor": Command("monitor", is_watching=True),
     "plan": Command("plan"),
+    "scale": Command("scale"),
     "status": Command("status", is_watching=True),
     "summary": Command("summary"),
     "tensorboard": Command("tensorboard", is_watching=True),
