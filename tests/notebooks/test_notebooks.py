@@ -232,7 +232,8 @@ def test_the_ps_of_sessions_waits_while_they_train(monkeypatch, capsys):
     "code, found",
     [
         ("n = 1\n1 / 0", "ZeroDivisionError"),
-        ("while True: pass", r"not done after \d+ s"),
+        # It may take 5 s, looks once a second, and a busy machine takes some seconds more.
+        ("while True: pass", r"not done after ([5-9]|1\d) s: Broken \(cell 1\)"),
         pytest.param("import os; os._exit(1)", "its kernel died", marks=pytest.mark.long),
         pytest.param(
             "import subprocess; p = subprocess.Popen(['sleep', '100'])",
