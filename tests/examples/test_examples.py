@@ -1,9 +1,11 @@
 """Every example through its run.sh, found by walking the tree."""
 
 import json
+import os
 import re
 import signal
 import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -92,6 +94,30 @@ def run_and_check(launcher, directory, steps=None):
     if "TF_CONFIG" in script.read_text():
         assert ports and not support.listening_ports(ports)
     return result, output
+
+
+LISTEN = """import socket
+s = socket.create_server(("127.0.0.1", 0))
+print(s.getsockname()[1], flush=True)
+input()"""
+
+
+@pytest.mark.parametrize("worker, is_left", [("gw0", True), (None, True), ("gw1", False)])
+def test_a_port_that_a_run_has_left_open(worker, is_left, monkeypatch):
+    """Catches a check that passes over a listener, or one that blames a run for another's port."""
+    monkeypatch.setenv("PYTEST_XDIST_WORKER", "gw0")
+    env = {**os.environ, "PYTEST_XDIST_WORKER": worker or ""}
+    if not worker:
+        del env["PYTEST_XDIST_WORKER"]
+    command = [sys.executable, "-c", LISTEN]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env
+    ) as process:
+        try:
+            port = int(process.stdout.readline())
+            assert support.listening_ports([port]) == [port] * is_left
+        finally:
+            process.kill()
 
 
 # Of HogWild, core has the whole run; of a second run.sh, only the equation.

@@ -230,14 +230,36 @@ def wait_for_exit(process, seconds):
     return process.returncode
 
 
+def is_of_another_worker(process):
+    """Returns whether a process is another worker of pytest-xdist, or was started by one."""
+    own = os.environ.get("PYTEST_XDIST_WORKER")
+    if not own:
+        return False
+    is_worker = safely(process.ppid, 0) == os.getppid() and process.pid != os.getpid()
+    return is_worker or safely(process.environ, {}).get("PYTEST_XDIST_WORKER", own) != own
+
+
 def listening_ports(ports):
-    """Those of `ports` that somebody still listens on."""
+    """Returns those of `ports` that somebody listens on, but for the tests that run meanwhile.
+
+    When a run has ended, its ports are free, and a test of another worker may get one.
+    """
     taken = []
     for port in ports:
         with socket.socket() as s:
             if s.connect_ex(("127.0.0.1", port)) == 0:
                 taken.append(port)
-    return taken
+    listeners = {port: [] for port in taken}
+    for connection in psutil.net_connections("tcp") if taken else []:
+        port = connection.laddr.port
+        if connection.status == psutil.CONN_LISTEN and port in listeners and connection.pid:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                listeners[port].append(psutil.Process(connection.pid))
+    return [
+        port
+        for port, processes in listeners.items()
+        if not processes or not all(map(is_of_another_worker, processes))
+    ]
 
 
 def wait_until(condition, seconds, what):
