@@ -65,6 +65,7 @@ def update(ps, version, w_k, gradient, flags):
 
 
 STEPS, BATCH_SIZE, LEARNING_RATE = 3000, 32, 0.1  # the defaults
+OPTIMIZER = "ps"  # a ps takes steps of SGD, or of an optimizer of yours
 MORE_FLAGS = []  # (name, default, help) of the flags that only this algorithm has
 
 

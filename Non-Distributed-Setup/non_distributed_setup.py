@@ -35,6 +35,7 @@ def update(w, step, gradient, flags):
 
 
 STEPS, BATCH_SIZE, LEARNING_RATE = 3000, 32, 0.1  # the defaults
+OPTIMIZER = "mean"  # each worker, by the mean takes steps of SGD, or of an optimizer of yours
 MORE_FLAGS = []  # (name, default, help) of the flags that only this algorithm has
 
 

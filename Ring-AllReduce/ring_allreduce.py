@@ -96,6 +96,7 @@ def all_gather(chunk, ring):
 
 
 STEPS, BATCH_SIZE, LEARNING_RATE = 2000, 32, 0.1  # the defaults
+OPTIMIZER = "mean"  # each worker, by the mean takes steps of SGD, or of an optimizer of yours
 MORE_FLAGS = [  # (name, default, help) of the flags that only this algorithm has
     ("buckets", 1, "parts of the gradient, each sent when the backward pass has it"),
     ("steps-per-call", 10, "steps in one call of the graph"),

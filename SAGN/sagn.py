@@ -66,6 +66,7 @@ def update(ps, version, w_k, gradient, flags):
 
 
 STEPS, BATCH_SIZE, LEARNING_RATE = 1000, 32, 0.1  # the defaults
+OPTIMIZER = "local"  # each worker alone takes steps of SGD, or of an optimizer of yours
 MORE_FLAGS = [  # (name, default, help) of the flags that only this algorithm has
     ("local-steps", 10, "local steps before each common step"),
     ("step-timeout", 60, "seconds to wait for a step at most"),

@@ -71,6 +71,7 @@ def update(ps, version, w_k, gradient, flags):
 
 
 STEPS, BATCH_SIZE, LEARNING_RATE = 2000, 32, 0.1  # the defaults
+OPTIMIZER = "ps"  # a ps takes steps of SGD, or of an optimizer of yours
 MORE_FLAGS = [  # (name, default, help) of the flags that only this algorithm has
     ("backup-workers", 0, "workers that a step does not wait for"),
     ("warmup-steps", 0, "steps in which the learning rate grows to lr"),

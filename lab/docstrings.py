@@ -4,7 +4,7 @@ import ast
 import pathlib
 import re
 
-from lab.examples import ToolError, main_script, parsed, shown
+from lab.examples import ToolError, main_script, parse, shown
 
 
 def script(folder: pathlib.Path) -> pathlib.Path:
@@ -21,7 +21,7 @@ def script(folder: pathlib.Path) -> pathlib.Path:
 
 
 def docstring(path: pathlib.Path) -> str:
-    text = ast.get_docstring(parsed(path))
+    text = ast.get_docstring(parse(path))
     if text is None:
         raise ToolError(f"{shown(path)} has no docstring: begin the script with one")
     return text

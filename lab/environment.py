@@ -24,7 +24,7 @@ from typing import NoReturn
 PACKAGES = re.compile(r"^[a-zA-Z0-9][^\\#\n]*", re.MULTILINE)  # in a lock file, with their pins
 
 
-def missing(lock: pathlib.Path) -> list[str]:
+def missing_packages(lock: pathlib.Path) -> list[str]:
     """Returns the locked packages that the running Python lacks or has in another version."""
     try:
         from packaging.requirements import Requirement
@@ -75,7 +75,7 @@ def make(root: pathlib.Path) -> None:
 
     if is_complete():
         return
-    with locked(root):
+    with hold_lock(root):
         if is_complete():
             return
         refuse_another_folder(venv, place)
@@ -91,7 +91,7 @@ def make(root: pathlib.Path) -> None:
 
 
 @contextlib.contextmanager
-def locked(root: pathlib.Path) -> Iterator[None]:
+def hold_lock(root: pathlib.Path) -> Iterator[None]:
     """Waits until no other set-up of root/.venv goes on, and keeps others waiting meanwhile."""
     try:
         lock_file = open(root / ".venv.lock", "w")
@@ -210,7 +210,7 @@ def pip_failed(last: list[str], log: pathlib.Path) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["--active"]:
-        absent = missing(pathlib.Path(__file__).resolve().parents[1] / "requirements.lock")
+        absent = missing_packages(pathlib.Path(__file__).resolve().parents[1] / "requirements.lock")
         if absent:
             names = ", ".join(absent[:3]) + (" and others" if len(absent) > 3 else "")
             say(f"The active environment ({sys.prefix}) lacks {names}; using .venv instead")

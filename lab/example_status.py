@@ -2,6 +2,9 @@
 
 new_example.py --status calls it. It asks what the tests ask of files, and runs nothing: whether the
 script is that of the equation, only its test can say.
+
+The first steps need no quiet machine. Once they are done the example is accepted: somebody else may
+measure it. The tests ask for all steps, so it is merged after the last one.
 """
 
 import functools
@@ -16,14 +19,16 @@ from lab.measure import provenance
 from lab.pages import papers, picture_digests, readmes
 
 TODO = "@@TODO@@"  # what the author has to write; own_results.NOT_MEASURED: what to measure
-EQUATIONS, DRAWINGS, FIGURES = (
-    ROOT / "tests" / "equations",
-    ROOT / "lab" / "drawings",
-    diagrams.FIGURES,
-)
-COSTS, CHANGES = ROOT / "docs" / "costs.md", ROOT / "CHANGELOG.md"
+EQUATIONS = ROOT / "tests" / "equations"
+DRAWINGS = ROOT / "lab" / "drawings"
+FIGURES = diagrams.FIGURES
+COSTS = ROOT / "docs" / "costs.md"
+CHANGES = ROOT / "CHANGELOG.md"
 MATRIX = ROOT / "Your-Model" / "matrix.json"
-PICTURES, FIX_PAGES = "python lab/pages/picture_digests.py", "python lab/pages/readmes.py --fix"
+PICTURES = "python lab/pages/picture_digests.py"
+ACCEPTED = "  accepted: ask for a review; what follows, somebody with a quiet machine may do"
+LAST_TO_ACCEPT = 3  # the step after which an example is accepted: the page and the lists
+FIX_PAGES = "python lab/pages/readmes.py --fix"
 
 
 class Step(NamedTuple):
@@ -54,20 +59,37 @@ def drawing(name: str) -> pathlib.Path:
     return DRAWINGS / f"{stem(name)}.py"
 
 
-def unfinished() -> list[pathlib.Path]:
+def unfinished_files() -> list[pathlib.Path]:
     """Returns the files in which something is left to write, of all that git knows."""
     paths = [*readmes.files(), *examples.scripts(), papers.PAPERS]
-    paths += examples.tracked("tests/equations/*.py") + examples.tracked("lab/drawings/*.py")
+    paths += examples.tracked_files("tests/equations/*.py") + examples.tracked_files(
+        "lab/drawings/*.py"
+    )
     return [path for path in paths if TODO in path.read_text()]
 
 
-def marks(*paths: pathlib.Path) -> list[str]:
+def find_marks(*paths: pathlib.Path) -> list[str]:
     """Returns a line for each of these files that has marks: the numbers of their lines."""
     files = [path for path in paths if path.exists()]
-    return [line for path in files for line in located(path, marked_lines(read(path)))]
+    return [line for path in files for line in name_lines(path, lines_with_marks(read(path)))]
 
 
-def marked_lines(text: str) -> list[int]:
+def page_marks(name: str) -> tuple[list[str], list[str]]:
+    """Returns such lines for an example's page: for its section on the result, and for all else."""
+    page = ROOT / name / "README.md"
+    text = read(page)
+    headings = {n: line for n, line in enumerate(text.splitlines(), 1) if line.startswith("## ")}
+    of_result, others = [], []
+    for number in lines_with_marks(text):
+        above = max((n for n in headings if n <= number), default=0)
+        if headings.get(above) == "## Result":
+            of_result.append(number)
+        else:
+            others.append(number)
+    return name_lines(page, of_result), name_lines(page, others)
+
+
+def lines_with_marks(text: str) -> list[int]:
     """Returns the numbers of the lines of a text that have a mark.
 
     Of a generated part the first line counts, which says what is generated.
@@ -76,12 +98,12 @@ def marked_lines(text: str) -> list[int]:
     return [number for number, line in enumerate(text.splitlines(), 1) if TODO in line]
 
 
-def located(path: pathlib.Path, numbers: list[int]) -> list[str]:
+def name_lines(path: pathlib.Path, numbers: list[int]) -> list[str]:
     """Returns a line that names these lines of a file; none where there are none."""
     return [f"{shown(path)}: {TODO} in line {', '.join(map(str, numbers))}"] if numbers else []
 
 
-def list_marks(name: str) -> list[str]:
+def find_marks_in_lists(name: str) -> list[str]:
     """Returns such lines for the lists of all examples: only what this example has there.
 
     That is a line with its folder, or its paper. A title of CHANGELOG.md is that of the line below.
@@ -94,18 +116,18 @@ def list_marks(name: str) -> list[str]:
     for path in (COSTS, papers.PAPERS, CHANGES):
         lines = [*read(path).splitlines(), ""]
         numbers = []
-        for number in marked_lines(read(path)):
+        for number in lines_with_marks(read(path)):
             at = number if lines[number - 1].startswith("## ") else number - 1
             if any(word in lines[at] for word in own):
                 numbers.append(number)
-        left += located(path, numbers)
+        left += name_lines(path, numbers)
     return left
 
 
 def unknown_files(name: str) -> list[str]:
     """Returns the files of an example that git does not know."""
     own = [ROOT / name, *tests(name), drawing(name), figure(name)]
-    unknown = examples.untracked("*")
+    unknown = examples.untracked_files("*")
     return [shown(path) for path in unknown if any(path.is_relative_to(part) for part in own)]
 
 
@@ -126,8 +148,12 @@ def missing_results(name: str) -> list[str]:
 @functools.cache
 def noted_pictures() -> set[str]:
     """Returns the paths of the pictures that git knows, and that are as they were noted."""
-    noted = picture_digests.noted()
-    return {path for path, digests in picture_digests.today().items() if noted.get(path) == digests}
+    noted = picture_digests.noted_digests()
+    return {
+        path
+        for path, digests in picture_digests.current_digests().items()
+        if noted.get(path) == digests
+    }
 
 
 def unnoted_pictures(name: str) -> list[str]:
@@ -160,7 +186,7 @@ def outdated_pages() -> list[str]:
     lines = []
     for path in readmes.files():
         try:
-            if readmes.updated(path) != read(path):
+            if readmes.updated_text(path) != read(path):
                 lines.append(shown(path))
         except ToolError as error:
             lines += str(error).splitlines()
@@ -170,17 +196,19 @@ def outdated_pages() -> list[str]:
 def steps(name: str, pages: list[str]) -> list[Step]:
     """Returns the steps of an example, in their order. pages: what outdated_pages() returns."""
     write = f"write what {TODO} asks for"
-    page = marks(ROOT / name / "README.md", drawing(name))
+    on_result, on_page = page_marks(name)
     test = f"bash tests/run.sh all equations -k {stem(name)}"
     row = "OUTPUT_DIR=Your-Model bash Your-Model/run_matrix.sh --only " + name.rpartition("/")[2]
     return [
         Step("git knows all files", unknown_files(name), "git add -A"),
-        Step("the script", marks(main_script(name)), write),
-        Step("the reference and mistakes", marks(*tests(name)), f"{write}; then {test}"),
+        Step("the script", find_marks(main_script(name)), write),
+        Step("the reference and mistakes", find_marks(*tests(name)), f"{write}; then {test}"),
+        Step("the page and the lists", [*on_page, *find_marks_in_lists(name)], write),
         Step("results", missing_results(name), f"python lab/measure/results.py {name}"),
         Step("pictures and their notes", unnoted_pictures(name), PICTURES),
         Step("the row in Your-Model", missing_row(name), row),
-        Step("the page and the lists", [*page, *list_marks(name)], write),
+        Step("what the page says of its result", on_result, write),
+        Step("the drawing of the figure", find_marks(drawing(name)), write),
         Step("the figure", outdated_figures(name), "python lab/drawings/diagrams.py --fix"),
         Step("generated parts", pages, FIX_PAGES),
     ]
@@ -190,9 +218,11 @@ def text_of(name: str, todo: list[Step]) -> str:
     """Returns the steps of an example as lines: which are done, which is next, what is left."""
     next_step = next((step for step in todo if step.left), None)
     lines = [name]
-    for step in todo:
+    for number, step in enumerate(todo):
         mark = "next" if step is next_step else "left" if step.left else "done"
         lines += [f"  {mark}  {step.words}", *(f"          {line}" for line in step.left)]
+        if number == LAST_TO_ACCEPT and next_step in todo[number + 1 :]:
+            lines.append(ACCEPTED)
     return "\n".join([*lines, f"next: {next_step.command}" if next_step else "all is done"])
 
 

@@ -87,7 +87,7 @@ def read_json(path: pathlib.Path) -> Any:
         raise ToolError(f"{shown(path)}, line {error.lineno}, is not JSON: {again}") from None
 
 
-def parsed(path: pathlib.Path) -> ast.Module:
+def parse(path: pathlib.Path) -> ast.Module:
     """Returns the syntax tree of a script. Raises ToolError if it is no Python."""
     try:
         return ast.parse(read(path))
@@ -108,23 +108,25 @@ def git(*arguments: str, folder: pathlib.Path = ROOT, seconds: float = 30) -> st
     return done.stdout.strip()
 
 
-def tracked(pattern: str, root: pathlib.Path = ROOT, which: str = "--cached") -> list[pathlib.Path]:
+def tracked_files(
+    pattern: str, root: pathlib.Path = ROOT, which: str = "--cached"
+) -> list[pathlib.Path]:
     """The files that git knows of, by a pattern as of pathlib.Path.match: not what a run left."""
     listed = git("ls-files", "-z", "--exclude-standard", which, folder=root)
     paths = sorted(pathlib.PurePath(name) for name in listed.split("\0") if name)
     return [root / path for path in paths if path.match(pattern) and (root / path).exists()]
 
 
-def untracked(pattern: str) -> list[pathlib.Path]:
+def untracked_files(pattern: str) -> list[pathlib.Path]:
     """The files that git neither knows of nor ignores."""
-    return tracked(pattern, which="--others")
+    return tracked_files(pattern, which="--others")
 
 
 def folders(root: pathlib.Path = ROOT) -> list[pathlib.Path]:
     """The folders of the examples: those with a run.sh, and without notebooks."""
     return [
         run.parent
-        for run in tracked("run.sh", root)
+        for run in tracked_files("run.sh", root)
         if run.parent.parent in [root / parent for parent in PARENTS]
         and run.parent.name != "tests"
         and not list(run.parent.glob("*.ipynb"))
@@ -134,7 +136,7 @@ def folders(root: pathlib.Path = ROOT) -> list[pathlib.Path]:
 def scripts(root: pathlib.Path = ROOT) -> list[pathlib.Path]:
     """The example scripts: every Python file beside a run.sh that says its kind, but drivers."""
     there = folders(root)
-    beside = [path for path in tracked("*.py", root) if path.parent in there]
+    beside = [path for path in tracked_files("*.py", root) if path.parent in there]
     return sorted(path for path in beside if run_directory.kind_of(path) not in ("", "driver"))
 
 
@@ -227,7 +229,7 @@ def line_numbers(node: Any) -> range:
 
 def code_lines(path: pathlib.Path) -> dict[int, str]:
     """Returns {number of a line: its code} of a file, without comments, docstrings, empty lines."""
-    return code_lines_of(read(path), parsed(path))
+    return code_lines_of(read(path), parse(path))
 
 
 def code_lines_of(text: str, tree: ast.Module) -> dict[int, str]:
@@ -260,7 +262,7 @@ def example_digest(path: pathlib.Path) -> str:
     try:
         return digest_of_text(read(path))
     except SyntaxError:
-        parsed(path)  # which says what is wrong
+        parse(path)  # which says what is wrong
         raise
 
 

@@ -16,6 +16,7 @@ all that are unfinished; it exits with 1 while a step is left.
 """
 
 import argparse
+import ast
 import importlib.util
 import os
 import pathlib
@@ -30,9 +31,9 @@ from lab.examples import ROOT, ToolError, shown
 from lab.pages import papers
 
 TEMPLATES = ROOT / "lab" / "templates"
-# {a kind of script that tests/equations/ compares: (the class of lab/references.py that a reference
-# derives from, the method that it has to write, what this does)}. A script whose source has
-# COMPARED_BY, whatever its kind, needs a test of its own.
+# {a kind of script that tests/equations/ compares: (the class of tests/support/references.py that a
+# reference derives from, the method that it has to write, what this does)}. A script whose source
+# has COMPARED_BY, whatever its kind, needs a test of its own.
 ASYNCHRONOUS = (
     "HogWild",
     "update(self, k, version, w_k)",
@@ -176,9 +177,9 @@ def new_tests(source: str, name: str) -> dict[pathlib.Path, str]:
     """
     equation, test = example_status.tests(name)
     script = docstrings.script(ROOT / source)
-    module = examples.load(EQUATIONS / f"{script.stem}.py")
-    if hasattr(module, "COMPARED_BY"):
-        model = module.COMPARED_BY.partition("::")[0]
+    test_of_source = compared_by(EQUATIONS / f"{script.stem}.py")
+    if test_of_source:
+        model = test_of_source.partition("::")[0]
         return {
             equation: from_template("compared.txt", source, name),
             test: from_template("test.txt", source, name, model=model),
@@ -186,6 +187,14 @@ def new_tests(source: str, name: str) -> dict[pathlib.Path, str]:
     base, method, task = REFERENCES[docstrings.field(script, "Kind")]
     text = from_template("equation.txt", source, name, base=base, method=method, task=task)
     return {equation: text}
+
+
+def compared_by(path: pathlib.Path) -> str:
+    """Returns COMPARED_BY of a file of tests/equations/, the test of its script; "" without one."""
+    for node in examples.parse(path).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "COMPARED_BY":
+            return ast.literal_eval(node.value)
+    return ""
 
 
 def new_costs(text: str, name: str, order: list[str]) -> str:
@@ -235,7 +244,7 @@ def create(source: str, name: str) -> list[pathlib.Path]:
     check_name(name)
     script, folder = docstrings.script(ROOT / source), ROOT / name
     launcher = ROOT / source / "run.sh"
-    order = reading_order.inserted(examples.read(reading_order.PATH), name, source)
+    order = reading_order.insert_folder(examples.read(reading_order.PATH), name, source)
     texts = {
         folder / f"{stem(name)}.py": new_script(script, source, name),
         folder / "run.sh": new_launcher(launcher.read_text(), source, name),
@@ -246,7 +255,7 @@ def create(source: str, name: str) -> list[pathlib.Path]:
         papers.PAPERS: new_papers(examples.read(papers.PAPERS), name),
         CHANGES: new_changes(examples.read(CHANGES), name),
     }
-    if name in (with_costs := reading_order.unfolded(order)):  # the others have no row
+    if name in (with_costs := reading_order.unfolded_folders(order)):  # the others have no row
         texts[COSTS] = new_costs(examples.read(COSTS), name, with_costs)
     folder.mkdir(parents=True)
     for path, text in texts.items():

@@ -116,7 +116,7 @@ def notebook_from(source: pathlib.Path) -> NotebookNode:
     return nbformat.v4.new_notebook(cells=cells, metadata=METADATA, nbformat_minor=5)
 
 
-def written(notebook: NotebookNode) -> str:
+def notebook_text(notebook: NotebookNode) -> str:
     """The text of the file of a notebook."""
     return nbformat.writes(notebook, version=nbformat.NO_CONVERT) + "\n"
 
@@ -185,13 +185,13 @@ async def run_one(
 async def nothing_left(mark: str, kernel: int | None, name: str, seconds: float = 5) -> None:
     """Waits until nothing runs that a kernel has started; fails after some seconds."""
     deadline = time.monotonic() + seconds
-    while left := [process for process in marked(mark) if process.pid != kernel]:
+    while left := [process for process in marked_processes(mark) if process.pid != kernel]:
         if time.monotonic() > deadline:
             raise Failed(f"{name} leaves running after its last cell: {left}")
         await asyncio.sleep(0.2)
 
 
-def marked(mark: str) -> list[psutil.Process]:
+def marked_processes(mark: str) -> list[psutil.Process]:
     """The running processes of a run, by what it has put into their environment."""
     processes = []
     for process in psutil.process_iter():
@@ -255,7 +255,7 @@ def write(source: pathlib.Path, executed: NotebookNode) -> None:
         if cell.cell_type == "code":
             cell.execution_count = ran.execution_count
             cell.outputs = [] if has_tag(cell, PREDICTED) else ran.outputs
-    source.with_suffix(".ipynb").write_text(written(notebook))
+    source.with_suffix(".ipynb").write_text(notebook_text(notebook))
 
 
 def has_tag(cell: NotebookNode, tag: str) -> bool:
@@ -264,7 +264,7 @@ def has_tag(cell: NotebookNode, tag: str) -> bool:
 
 def end_all(mark: str) -> None:
     """Ends what a run has left, wherever it is in the tree of processes."""
-    left = marked(mark)
+    left = marked_processes(mark)
     for process in psutil.wait_procs(left, timeout=3)[1]:
         process.kill()
     psutil.wait_procs(left, timeout=5)
@@ -312,7 +312,7 @@ def texts(output: NotebookNode) -> str:
     return "\n".join(filter(None, shown))
 
 
-def problems(source: pathlib.Path) -> list[str]:
+def find_faults(source: pathlib.Path) -> list[str]:
     """What is wrong with a notebook and its source, a line each."""
     notebook_path = source.with_suffix(".ipynb")
     if not notebook_path.exists():
@@ -407,16 +407,16 @@ def minutes(cells: list[NotebookNode]) -> float:
     return reading + DRAWN * pictures + PREDICTION * predictions + exercises
 
 
-def counted(cells: list[NotebookNode]) -> int:
+def count_minutes(cells: list[NotebookNode]) -> int:
     return 5 * round(minutes(cells) / 5)
 
 
-def recount() -> None:
+def write_minutes() -> None:
     """Writes the minutes of all notebooks into their first cells, and into the README."""
     readme = ROOT / "README.md"
     page = readme.read_text()
     for source in sources():
-        text, number = source.read_text(), counted(notebook_from(source).cells)
+        text, number = source.read_text(), count_minutes(notebook_from(source).cells)
         source.write_text(re.sub(r"(\*\*Time:\*\* )\d+", rf"\g<1>{number}", text, count=1))
         row = rf"(\| \[{source.stem}\]\({source.stem}\.ipynb\) \| )\d+"
         page = re.sub(row, rf"\g<1>{number}", page)
@@ -438,8 +438,8 @@ def hours(total: int) -> str:
 def time_of(cells: list[NotebookNode]) -> Iterator[str]:
     """The minutes that the first cell names are those that are counted."""
     match = re.search(r"\*\*Time:\*\* (\d+) minutes", cells[0].source)
-    if not match or int(match[1]) != counted(cells):
-        yield f"it takes {counted(cells)} minutes: python lab/notebooks.py --minutes"
+    if not match or int(match[1]) != count_minutes(cells):
+        yield f"it takes {count_minutes(cells)} minutes: python lab/notebooks.py --minutes"
 
 
 def predictions(cells: list[NotebookNode]) -> Iterator[str]:
@@ -457,11 +457,11 @@ def predictions(cells: list[NotebookNode]) -> Iterator[str]:
         before = [cell.source for cell in cells[max([0, *(k for k in code if k < i)]) : i]]
         if "**Predict:**" not in "".join(before):
             yield f"cell {i + 1} is predicted, and no `**Predict:**` stands right before it"
-        if not cells[i + 1].source.startswith(FOLDED_ANSWER) or not shown(cells[i + 1]):
+        if not cells[i + 1].source.startswith(FOLDED_ANSWER) or not folded_output(cells[i + 1]):
             yield f"cell {i + 1}: the next one does not begin with the answer and its output"
 
 
-def shown(cell: NotebookNode) -> str:
+def folded_output(cell: NotebookNode) -> str:
     """The output that stands in a folded answer."""
     match = OUTPUT.search(cell.source)
     return match[1].strip("\n") if match else ""
@@ -493,7 +493,7 @@ def exercises(cells: list[NotebookNode]) -> Iterator[str]:
         yield "the solutions are not as many as the cells for answers"
 
 
-def wrong_with(output: NotebookNode) -> Iterator[str]:
+def faults_of_output(output: NotebookNode) -> Iterator[str]:
     """Yields what an output shows or has that it must not."""
     if output.output_type == "error" or output.get("name") == "stderr":
         yield f"shows {output.get('name', 'an error')}"
@@ -516,13 +516,13 @@ def outputs(cells: list[NotebookNode]) -> Iterator[str]:
             yield f"cell {number} is predicted, and shows its output"
         if cell.cell_type == "markdown":
             for what, pattern in UNWANTED.items():
-                if match := pattern.search(shown(cell)):
+                if match := pattern.search(folded_output(cell)):
                     yield f"cell {number} shows {what}: {match[0].strip()}"
         for output in cell.get("outputs", []):
-            yield from (f"cell {number} {what}" for what in wrong_with(output))
+            yield from (f"cell {number} {what}" for what in faults_of_output(output))
 
 
-def chosen(names: list[str]) -> list[pathlib.Path]:
+def choose_sources(names: list[str]) -> list[pathlib.Path]:
     """The sources of these names, all without any."""
     by_name = {path.stem: path for path in sources()}
     unknown = [name for name in names if name not in by_name]
@@ -565,13 +565,13 @@ def main() -> int | None:
     parser.add_argument("--seconds", type=int, default=SECONDS, help="the longest a run may take")
     parser.add_argument("names", nargs="*", metavar="NAME")
     flags = parser.parse_args()
-    paths = chosen(flags.names)
+    paths = choose_sources(flags.names)
     if flags.minutes:
-        recount()
+        write_minutes()
         return 0
     if flags.execute or flags.run:
         return run(paths, flags.execute, flags.seconds)
-    faults = [f"{path.stem}: {what}" for path in paths for what in problems(path)]
+    faults = [f"{path.stem}: {what}" for path in paths for what in find_faults(path)]
     print("\n".join(faults) or f"{len(paths)} notebooks are in order")
     return bool(faults)
 

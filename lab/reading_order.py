@@ -45,12 +45,12 @@ def groups() -> dict[str, list[str]]:
     return {line.removesuffix(FOLDED): folders for line, folders in _groups().items() if folders}
 
 
-def folded() -> list[str]:
+def folded_titles() -> list[str]:
     """Returns the titles of the groups that the root page folds."""
     return [line.removesuffix(FOLDED) for line in _groups() if line.endswith(FOLDED)]
 
 
-def unfolded(text: str) -> list[str]:
+def unfolded_folders(text: str) -> list[str]:
     """Returns the folders of the groups that are not folded, of a text like the file's."""
     groups = read(text).items()
     return sum((folders for line, folders in groups if not line.endswith(FOLDED)), [])
@@ -63,7 +63,7 @@ def names() -> list[str]:
 
 def examples() -> list[str]:
     """Returns the folders whose pages have the same sections: those of groups not folded."""
-    return sum((folders for title, folders in groups().items() if title not in folded()), [])
+    return sum((folders for title, folders in groups().items() if title not in folded_titles()), [])
 
 
 def kind_in(folder: str) -> str:
@@ -72,7 +72,7 @@ def kind_in(folder: str) -> str:
     return kind_of(script) if script.is_file() else ""
 
 
-def inserted(text: str, name: str, source: str) -> str:
+def insert_folder(text: str, name: str, source: str) -> str:
     """Returns the text of the file with the folder `name` in it.
 
     A folder at the root stands right behind `source`. Another one belongs to the group that is

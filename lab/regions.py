@@ -26,7 +26,7 @@ from lab.examples import (
     read,
     scripts,
     shown,
-    tracked,
+    tracked_files,
 )
 
 # What each script has for itself, or in one form of several.
@@ -86,7 +86,7 @@ def regions(path: pathlib.Path) -> dict[str, str]:
     return texts
 
 
-def folded(path: pathlib.Path) -> list[str]:
+def fold_regions(path: pathlib.Path) -> list[str]:
     """The script's lines, each region as one line and without the docstring: its own part."""
     lines = []
     for name, part in split_file(path):
@@ -110,20 +110,20 @@ unified = functools.partial(difflib.unified_diff, lineterm="", n=1)
 
 def difference(a: pathlib.Path, b: pathlib.Path) -> list[str]:
     """The unified diff of two folded scripts, a list of lines."""
-    return list(unified(folded(a), folded(b), a.name, b.name))
+    return list(unified(fold_regions(a), fold_regions(b), a.name, b.name))
 
 
 def names_outside(path: pathlib.Path) -> list[str]:
     """Returns the functions and classes of a script that stand in no region."""
-    begins = [re.match(r"(?:def|class) (\w+)", line) for line in folded(path)]
+    begins = [re.match(r"(?:def|class) (\w+)", line) for line in fold_regions(path)]
     return [begin[1] for begin in begins if begin]
 
 
-def problems(root: pathlib.Path = ROOT) -> tuple[list[str], int]:
+def find_faults(root: pathlib.Path = ROOT) -> tuple[list[str], int]:
     """(one text for each fault, the number of copies of regions that were compared)."""
     first: dict[str, tuple[pathlib.Path, str]] = {}  # {region: the first script with it, its text}
     defined: dict[str, set[pathlib.Path]] = {}  # {function or class: scripts}
-    with_scripts = {path.parent for path in tracked("*.py", root)}
+    with_scripts = {path.parent for path in tracked_files("*.py", root)}
     without = [folder for folder in folders(root) if folder not in with_scripts]
     faults = [f"{folder} has a run.sh and no script" for folder in without]
     copies = 0
@@ -169,7 +169,7 @@ def main() -> int:
     if flags.diff:
         print("\n".join(difference(*flags.diff)))
         return 0
-    faults, copies = problems()
+    faults, copies = find_faults()
     fine = f"{copies} copies of regions in {len(scripts())} scripts are the same"
     print("\n\n".join(faults) or fine)
     return int(bool(faults))

@@ -96,6 +96,7 @@ def adamw_steps(w_k, m, v, before, first, gradient, flags):
 # DiLoCo: the moments, and the number of steps in them, are this worker's own. They last.
 update.begin = lambda w: (w, tf.zeros_like(w), tf.zeros_like(w), tf.constant(0, tf.int64))
 STEPS, BATCH_SIZE, LEARNING_RATE = 200, 32, 0.001  # the defaults
+OPTIMIZER = "local"  # each worker alone takes steps of SGD, or of an optimizer of yours
 MORE_FLAGS = [  # (name, default, help) of the flags that only this algorithm has
     ("local-steps", 50, "T, local steps before each common step"),
     ("warmup-steps", 100, "local steps in which the rate of AdamW grows to lr"),

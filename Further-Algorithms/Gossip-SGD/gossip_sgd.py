@@ -93,6 +93,7 @@ def towards(own, other):
 
 
 STEPS, BATCH_SIZE, LEARNING_RATE = 2000, 64, 0.1  # the defaults
+OPTIMIZER = "local"  # each worker alone takes steps of SGD, or of an optimizer of yours
 MORE_FLAGS = [  # (name, default, help) of the flags that only this algorithm has
     ("steps-per-call", 10, "steps in one call of the graph"),
     ("step-timeout", 20, "seconds to wait for a neighbour at most"),

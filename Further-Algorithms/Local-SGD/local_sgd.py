@@ -75,6 +75,7 @@ def update(ps, version, w_k, gradient, flags):
 
 
 STEPS, BATCH_SIZE, LEARNING_RATE = 1000, 32, 0.1  # the defaults
+OPTIMIZER = "local"  # each worker alone takes steps of SGD, or of an optimizer of yours
 MORE_FLAGS = [  # (name, default, help) of the flags that only this algorithm has
     ("local-steps", 10, "T, local steps before each common step"),
     ("post-local", 0, "the first so many common steps have T = 1"),

@@ -89,7 +89,7 @@ def run(command, log, progress=None, **options):
     # As tfrun does: whatever becomes of us, none of the compilers stays behind.
     guard = subprocess.Popen(
         [sys.executable, "-SE", "-m", watchdog.__name__],
-        cwd=ROOT,
+        cwd=pathlib.Path(watchdog.__file__).parents[2],  # where it finds tfrun
         stdin=subprocess.PIPE,
         start_new_session=True,
     )

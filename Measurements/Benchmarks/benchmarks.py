@@ -7,7 +7,7 @@ Kind:          driver
 Run:           bash run.sh
 """
 
-import collections
+import argparse
 import concurrent.futures
 import importlib.metadata
 import importlib.util
@@ -18,12 +18,16 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import gpu
 import numpy as np
 from lab import examples
 from lab.measure import arguments, charts, example_runs, idle, sessions, text_tables
 from lab.pages import result_tables
+from rich.console import Console
+from rich.table import Table
 
 PEERS_SCRIPT = pathlib.Path(__file__).resolve().with_name("peers.py")
 # name: (layers, batch size, what a program's steps are multiplied by)
@@ -83,7 +87,7 @@ NO_OBSERVATION_OF_CLOSURES = [
 TIMED_HOGWILD, UNOBSERVED_HOGWILD = "HogWild, timed", "HogWild, timed, without rows and tests"
 UNOBSERVED_STRATEGY = "Parameter-Server-Strategy, without rows and tests (10)"
 # An example: (its folder, changes of its script, tfrun's flags, steps on digits, its own flags).
-EXAMPLES = {
+EXAMPLES: dict[str, tuple[Any, ...]] = {
     "HogWild (1 update a call)": ("HogWild", [], PS, 2000, "--updates-per-call", 1),
     "HogWild (10)": ("HogWild", [], PS, 4000),
     "Synchronous-SGD (10 steps a call)": ("Synchronous-SGD", [], PS, 1500),
@@ -104,8 +108,16 @@ EXAMPLES = {
     UNOBSERVED_HOGWILD: ("HogWild", NO_OBSERVATION, PS, 4000),
     UNOBSERVED_STRATEGY: ("Parameter-Server-Strategy", NO_OBSERVATION_OF_CLOSURES, STRATEGY, 2000),
 }
-# name: in peers.py. together: steps in a call, or between two averages. cluster: tfrun's flags.
-Peer = collections.namedtuple("Peer", "name together cluster")
+
+
+class Peer(NamedTuple):
+    """A program that is measured beside the examples."""
+
+    name: str  # as peers.py has it
+    together: int  # steps in one call, or between two averages
+    cluster: Sequence[str]  # the flags of tfrun
+
+
 PEERS = {
     "ParameterServerStrategy (1 a closure)": Peer("parameter-server", 1, STRATEGY),
     "ParameterServerStrategy (10)": Peer("parameter-server", 10, STRATEGY),
@@ -149,10 +161,10 @@ RATIOS = [
 PROGRAMS = [*EXAMPLES, *PEERS, TWO_PROCESSES]
 PROGRAMS.remove(TIMED_HOGWILD)
 SECONDS = 3  # that a peer is measured for
-ONE_THREAD = {"TF_NUM_INTRAOP_THREADS": "1", "OMP_NUM_THREADS": "1"}
+ONE_THREAD: dict[str, Any] = {"TF_NUM_INTRAOP_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
-def wide_data(folder):
+def wide_data(folder: pathlib.Path) -> pathlib.Path:
     """A file of 784 random features and 10 classes."""
     random, path = np.random.RandomState(0), pathlib.Path(folder, "wide.npz")
     x, y = random.rand(1200, 784).astype("float32"), random.randint(0, 10, 1200)
@@ -160,7 +172,7 @@ def wide_data(folder):
     return path
 
 
-def run_example(name, model, folder, environment):
+def run_example(name: str, model: str, folder: pathlib.Path, environment: dict[str, Any]) -> float:
     """Runs an example; returns the mini-batches per second of all its workers."""
     example, changes, cluster, steps, *flags = EXAMPLES[name]
     _, batch_size, share = MODELS[model]
@@ -178,7 +190,7 @@ def run_example(name, model, folder, environment):
     return result["examples_per_second"] / batch_size
 
 
-def run_twice(name, model, folder, environment):
+def run_twice(name: str, model: str, folder: pathlib.Path, environment: dict[str, Any]) -> float:
     """Runs an example of one process twice at once; returns the sum of both."""
     folders = [folder / "first", folder / "second"]
     for subfolder in folders:
@@ -188,11 +200,17 @@ def run_twice(name, model, folder, environment):
         return sum(rates)
 
 
-def run_peer(name, model, folder, environment, form=None):
+def run_peer(
+    name: str,
+    model: str,
+    folder: pathlib.Path,
+    environment: dict[str, Any],
+    form: str | None = None,
+) -> float:
     """Runs a peer, in its fastest form or in this one; returns what run_example() does."""
     peer = PEERS[name]
     layers, batch_size, _ = MODELS[model]
-    flags = ["--layers", json.dumps(layers), "--batch-size", batch_size]
+    flags: list[object] = ["--layers", json.dumps(layers), "--batch-size", batch_size]
     flags += ["--together", peer.together]
     flags += ["--form", form or FORMS[peer.name][0], "--seconds", SECONDS]
     command = ["tfrun", *peer.cluster, "--", PEERS_SCRIPT, peer.name, *flags]
@@ -200,41 +218,42 @@ def run_peer(name, model, folder, environment, form=None):
     return json.loads((folder / "run" / "rate.json").read_text())
 
 
-def measure_start_up(folder):
+def measure_start_up(folder: pathlib.Path) -> float:
     """Returns the seconds from the command to the first push of HogWild's last worker."""
     began = time.time()
     script = examples.main_script("HogWild")
     example_runs.run(["tfrun", *PS, "--", script, "--steps", 200], folder / "run", **ONE_THREAD)
-    first_pushes = {}
+    first_pushes: dict[str, float] = {}
     for push in example_runs.pushes(folder / "run"):
         first_pushes.setdefault(push["task"], push["push_time"])
     return max(first_pushes.values()) - began
 
 
-def measure_import():
+def measure_import() -> float:
     """Returns the seconds that a process takes which imports TensorFlow."""
     began = time.time()
     subprocess.run([sys.executable, "-c", "import tensorflow"], check=True, capture_output=True)
     return time.time() - began
 
 
-def measure(name, model, environment):
+def measure(name: str, model: str, environment: dict[str, Any]) -> float:
     """Returns the mini-batches per second of all workers of a program."""
-    with tempfile.TemporaryDirectory() as folder:
-        folder = pathlib.Path(folder)
+    with tempfile.TemporaryDirectory() as path:
+        folder = pathlib.Path(path)
         if name == TWO_PROCESSES:
             return run_twice(ONE_PROCESS, model, folder, environment)
         if name == START_UP:
             return measure_start_up(folder)
         if name == IMPORT:
             return measure_import()
-        run = run_example if name in EXAMPLES else run_peer
-        return run(name, model, folder, environment)
+        if name in EXAMPLES:
+            return run_example(name, model, folder, environment)
+        return run_peer(name, model, folder, environment)
 
 
-def ratios(results):
+def ratios(results: dict[str, Any]) -> dict[tuple[str, str], dict[str, list[float]]]:
     """Returns {(one program, the other): {model: the ratio of each round}} of RATIOS."""
-    ratios_of_pairs = {}
+    ratios_of_pairs: dict[tuple[str, str], dict[str, list[float]]] = {}
     for program, other in RATIOS:
         rates, other_rates = results.get(program, {}), results.get(other, {})
         for model in MODELS:
@@ -244,7 +263,7 @@ def ratios(results):
     return ratios_of_pairs
 
 
-def table_of(results):
+def table_of(results: dict[str, Any]) -> Table:
     """Returns the table: of each program the rates, and below them the ratios of the rounds."""
     table = text_tables.plain_table("", *MODELS)
     for name, rates in results.items():
@@ -255,13 +274,13 @@ def table_of(results):
     return table
 
 
-def words(values):
+def words(values: Sequence[float]) -> str:
     """Returns the median of values, and their range."""
     is_large = values and statistics.median(values) >= 100
     return text_tables.spread(values, "{:,.0f}" if is_large else "{:.2f}")
 
 
-def forms_table(results):
+def forms_table(results: dict[str, Any]) -> str:
     """Returns the table of the page: of each peer its forms, the fastest first, and their rates."""
     rows = [
         [name, form, words(rates)]
@@ -273,13 +292,14 @@ def forms_table(results):
     )
 
 
-def measure_forms(names, flags):
+def measure_forms(names: Iterable[str], flags: argparse.Namespace) -> None:
     """Measures each form of these peers by turns; leaves forms.json and forms.txt."""
-    directory, results = example_runs.output_directory("Benchmarks"), {}
+    directory = example_runs.output_directory("Benchmarks")
+    results: dict[str, dict[str, list[float]]] = {}
     others = idle.wait(flags.anyway)
     plan = [(f"{name}: {form}", name, form) for name in names for form in FORMS[PEERS[name].name]]
 
-    def rate(case, _):
+    def rate(case: arguments.Case, _: object) -> float:
         _, name, form = case
         with tempfile.TemporaryDirectory() as folder:
             return run_peer(name, "digits", pathlib.Path(folder), ONE_THREAD, form)
@@ -295,7 +315,7 @@ def measure_forms(names, flags):
     print(f"forms.txt is in {directory}")
 
 
-def draw(results, path, source):
+def draw(results: dict[str, Any], path: pathlib.Path, source: pathlib.Path) -> None:
     """Draws the ratios of rates, a dot for each round, a bar at the median."""
     pairs = {
         (program, other): rows
@@ -322,7 +342,7 @@ def draw(results, path, source):
     charts.save(figure, path, source)
 
 
-def main():
+def main() -> None:
     parser = arguments.Parser(__doc__)
     parser.number("--rounds", 5, "in which each program runs once")
     parser.add_argument("--quick", action="store_true", help="one round, the smaller model only")
@@ -334,11 +354,13 @@ def main():
         programs = [name for name in programs if name not in PYTORCH_PEERS]
     flags, cases = parser.only([(name,) for name in programs])
     if flags.forms:
-        return measure_forms([name for (name,) in cases if name in PEERS], flags)
+        measure_forms([name for (name,) in cases if name in PEERS], flags)
+        return
     if flags.gpu:
-        return gpu.measure(flags, versions())
+        gpu.measure(flags, versions())
+        return
 
-    def measure_all(console, directory):
+    def measure_all(console: Console, directory: pathlib.Path) -> tuple[dict[str, Any], str]:
         models = list(MODELS)[:1] if flags.quick else list(MODELS)
         rounds = 1 if flags.quick else flags.rounds
         plan = [
@@ -349,9 +371,9 @@ def main():
         ]
         kept = directory / "measured.json"  # what an earlier session has measured
         rates = sessions.measure_round_robin(
-            console, plan, rounds, lambda case, _: measure(*case[1:], ONE_THREAD), kept=kept
+            console, plan, rounds, lambda case, _: measure(case[1], case[2], ONE_THREAD), kept=kept
         )
-        results = {}
+        results: dict[str, dict[str, list[float]]] = {}
         for key, name, model in plan:
             results.setdefault(name, {})[model] = rates[key]
         setting = text_tables.setting(*versions())
@@ -361,7 +383,7 @@ def main():
     report.make(measure_all)
 
 
-def versions():
+def versions() -> list[str]:
     """Returns the names and versions of what is compared."""
     by_name = {
         distribution.name.lower().replace("_", "-"): distribution.version

@@ -3,17 +3,20 @@
 bash run.sh --gpu measures them.
 """
 
+import argparse
 import json
 import pathlib
 import sys
 import tempfile
+from collections.abc import Iterable
+from typing import Any
 
 from lab import examples
-from lab.measure import example_runs, idle, sessions, text_tables
+from lab.measure import arguments, example_runs, idle, sessions, text_tables
 from lab.pages import result_tables
 from tfrun.launch.cluster import gpus, nvidia_smi
 
-PLACES = {"GPU": {}, "processor": {"CUDA_VISIBLE_DEVICES": "-1"}}
+PLACES: dict[str, dict[str, Any]] = {"GPU": {}, "processor": {"CUDA_VISIBLE_DEVICES": "-1"}}
 # A task, mini-batch: (its problem file or None, mini-batch, {place: steps}).
 TASKS = {
     "digits, 32": (None, 32, {"GPU": 4000, "processor": 4000}),
@@ -24,7 +27,7 @@ ONE_WORKER, TWO_WORKERS = ["--workers", "1"], ["--workers", "2"]
 PS = ["--ps", "1", *TWO_WORKERS]
 TOWERS = "Multiple-GPUs-Single-Machine"
 # A program: (its script below the project, tfrun's flags, its own). Two workers share one GPU.
-PROGRAMS = {
+PROGRAMS: dict[str, tuple[Any, ...]] = {
     "one process": ("Non-Distributed-Setup/non_distributed_setup.py", ONE_WORKER),
     "towers": (f"{TOWERS}/multiple_gpus_single_machine.py", ONE_WORKER, "--devices", 1),
     "MirroredStrategy": (
@@ -47,12 +50,12 @@ CASES = [
 ]
 
 
-def measure_rate(task, program, place, folder):
+def measure_rate(task: str, program: str, place: str, folder: pathlib.Path) -> float:
     """Returns the examples per second of all workers, in the second half of a run's updates."""
     script, cluster, *flags = PROGRAMS[program]
     problem, batch_size, steps_in = TASKS[task]
     steps = steps_in[place]
-    command = ["tfrun"]
+    command: list[object] = ["tfrun"]
     if problem:
         command += ["--problem", examples.ROOT / problem]
     command += cluster
@@ -65,7 +68,7 @@ def measure_rate(task, program, place, folder):
     return sum(row["examples"] for row in second_half[1:]) / seconds
 
 
-def table(results):
+def table(results: dict[str, Any]) -> str:
     """Returns the table of the page: examples per second in each place, and their ratio."""
     rows = []
     for task, program in CASES:
@@ -76,7 +79,7 @@ def table(results):
     return result_tables.table(["task", "program", *PLACES, "ratio"], rows, results["about"])
 
 
-def measure(flags, setting):
+def measure(flags: argparse.Namespace, setting: Iterable[str]) -> None:
     """Measures all programs, --rounds times; leaves gpu.json and gpu.txt.
 
     setting: the versions. Ends with a line if there is no GPU. A second call goes on.
@@ -90,9 +93,10 @@ def measure(flags, setting):
         for place in PLACES
     ]
 
-    def measure_case(case, _):
+    def measure_case(case: arguments.Case, _: object) -> float:
         with tempfile.TemporaryDirectory() as folder:
-            return measure_rate(*case[1:], pathlib.Path(folder))
+            _, task, program, place = case
+            return measure_rate(task, program, place, pathlib.Path(folder))
 
     kept = directory / "measured-gpu.json"
     rates = sessions.measure_round_robin(

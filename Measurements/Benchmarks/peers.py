@@ -10,6 +10,8 @@ import itertools
 import json
 import os
 import time
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -21,14 +23,14 @@ RESULT = os.path.join(os.environ["OUTPUT_DIR"], "rate.json")
 ROWS, RATE, WARM_UP = 1000, 0.01, 5  # rows of random data, the learning rate, calls before
 
 
-def data(layers):
+def data(layers: list[int]) -> tuple[np.ndarray, np.ndarray]:
     """Returns random inputs [ROWS, the first of layers], and labels below the last of them."""
     random = np.random.RandomState(0)
     x = random.rand(ROWS, layers[0]).astype("float32")
     return x, random.randint(0, layers[-1], ROWS).astype("int32")
 
 
-def rate_of(call, seconds, batches):
+def rate_of(call: Callable[[], object], seconds: float, batches: int) -> float:
     """Returns mini-batches per second; a call makes so many. Every process makes as many calls."""
     for _ in range(WARM_UP):
         call()
@@ -41,7 +43,9 @@ def rate_of(call, seconds, batches):
     return number * batches / (time.monotonic() - began)
 
 
-def tensorflow_step(layers, batch_size, as_vector):
+def tensorflow_step(
+    layers: list[int], batch_size: int, as_vector: bool
+) -> tuple[list[Any], Callable[[], list[Any]]]:
     """Makes w, and returns a function that makes one step of SGD with it on one worker.
 
     as_vector: whether w is one vector, which one message carries, or a variable for each of its
@@ -60,7 +64,7 @@ def tensorflow_step(layers, batch_size, as_vector):
         values = [tf.concat([tf.reshape(v, [-1]) for v in values], 0)]
     w = [tf.Variable(v) for v in values]
 
-    def gradient():
+    def gradient() -> list[Any]:
         rows_drawn = tf.random.uniform([batch_size], 0, ROWS, tf.int32)
         inputs = tf.gather(tf.constant(x), rows_drawn)
         labels = tf.gather(tf.constant(y), rows_drawn)
@@ -80,13 +84,13 @@ def tensorflow_step(layers, batch_size, as_vector):
     return w, gradient
 
 
-def wait_for_the_rate(_):
-    """Returns when the chief has measured; a server has no end of its own."""
+def wait_for_the_rate(_: object) -> None:
+    """Returns when the chief has measured; a server, which it keeps, has no end of its own."""
     while not os.path.exists(RESULT):
         time.sleep(0.1)
 
 
-def parameter_server(flags):
+def parameter_server(flags: argparse.Namespace) -> float | None:
     """ParameterServerStrategy: a coordinator schedules closures of `together` steps."""
     import tensorflow as tf
 
@@ -94,32 +98,33 @@ def parameter_server(flags):
     if TASK["type"] != "chief":
         cluster = resolver.cluster_spec()
         server = tf.distribute.Server(cluster, TASK["type"], TASK["index"], protocol="grpc")
-        return wait_for_the_rate(server)
+        wait_for_the_rate(server)
+        return None
     strategy = tf.distribute.ParameterServerStrategy(resolver)
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     with strategy.scope():
         w, gradient = tensorflow_step(flags.layers, flags.batch_size, "vector" in flags.form)
         step = tf.Variable(0, dtype=tf.int64)
 
-    def step_on_replica():
+    def step_on_replica() -> None:
         for v, g in zip(w, gradient()):
             v.assign_sub(RATE * g)
         step.assign_add(1)
 
-    def call_directly(step):
+    def call_directly(step: Callable[[], None]) -> None:
         step()
 
     run_step = call_directly if "without run()" in flags.form else strategy.run
     range_of_steps = tf.range if "loop" in flags.form else range  # of the graph, or unrolled
 
     @tf.function
-    def closure():
+    def closure() -> None:
         for _ in range_of_steps(flags.together):
             run_step(step_on_replica)
 
     closures = 40 * len(WORKERS) // flags.together + 2 * len(WORKERS)
 
-    def call():
+    def call() -> None:
         for _ in range(closures):
             coordinator.schedule(closure)
         coordinator.join()
@@ -127,7 +132,7 @@ def parameter_server(flags):
     return rate_of(call, flags.seconds, closures * flags.together)
 
 
-def multi_worker(flags):
+def multi_worker(flags: argparse.Namespace) -> float:
     """MultiWorkerMirroredStrategy: `together` steps in a call of the graph."""
     import tensorflow as tf
 
@@ -139,11 +144,11 @@ def multi_worker(flags):
     with strategy.scope():
         w, gradient = tensorflow_step(flags.layers, flags.batch_size, "vector" in flags.form)
 
-    def update(strategy, gradients):
+    def update(strategy: Any, gradients: Any) -> None:
         for v, g in zip(w, gradients):
             strategy.extended.update(v, lambda v, g: v.assign_sub(RATE * g), args=(g,))
 
-    def step_on_replica():
+    def step_on_replica() -> None:
         replica = tf.distribute.get_replica_context()
         mean = replica.all_reduce(tf.distribute.ReduceOp.MEAN, gradient())
         replica.merge_call(update, args=(mean,))
@@ -151,7 +156,7 @@ def multi_worker(flags):
     range_of_steps = tf.range if "loop" in flags.form else range  # of the graph, or unrolled
 
     @tf.function
-    def steps():
+    def steps() -> None:
         for _ in range_of_steps(flags.together):
             strategy.run(step_on_replica)
 
@@ -168,7 +173,7 @@ def multi_worker(flags):
     return number * flags.together * len(WORKERS) / (time.monotonic() - began)
 
 
-def pytorch_model(layers):
+def pytorch_model(layers: list[int]) -> Any:
     """Returns dense layers of so many units, with a ReLU between two of them."""
     from torch import nn
 
@@ -178,7 +183,7 @@ def pytorch_model(layers):
     return nn.Sequential(*modules[:-1])
 
 
-def parameters_in_one_vector(model):
+def parameters_in_one_vector(model: Any) -> Any:
     """Lets the parameters be parts of one vector, which then travels; returns it."""
     from torch import nn
 
@@ -189,7 +194,7 @@ def parameters_in_one_vector(model):
     return vector
 
 
-def average(model, vector):
+def average(model: Any, vector: Any) -> None:
     """Sets w to the mean of all workers'. vector: the one that has w, None if there is none."""
     from torch import distributed, nn
 
@@ -202,7 +207,7 @@ def average(model, vector):
         nn.utils.vector_to_parameters(copy / len(WORKERS), model.parameters())
 
 
-def pytorch(flags, kind):
+def pytorch(flags: argparse.Namespace, kind: str) -> float:
     """PyTorch: DistributedDataParallel; the mean of w every `together` steps; or no exchange."""
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     import torch
@@ -224,7 +229,7 @@ def pytorch(flags, kind):
     optimizer = torch.optim.SGD(model.parameters(), RATE, fused="fused" in flags.form)
     loss = nn.CrossEntropyLoss()
 
-    def steps():
+    def steps() -> None:
         for _ in range(flags.together):
             rows = torch.randint(0, ROWS, (flags.batch_size,))
             optimizer.zero_grad()
@@ -257,7 +262,7 @@ PEERS = {
 }
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("peer", choices=PEERS)
     parser.add_argument("--layers", type=json.loads, help="units, from inputs to outputs")

@@ -10,7 +10,7 @@ Kind:          driver
 Run:           bash run.sh
 """
 
-import collections
+import argparse
 import json
 import math
 import os
@@ -20,6 +20,8 @@ import shlex
 import statistics
 import sys
 import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import drawing
 import numpy as np
@@ -37,10 +39,8 @@ from tfrun.runs import run_directory
 
 TRIES = 3  # of a run while other processes use the machine
 MOST_TUNING = 0.3  # of a core that these may use while a setting is tried
-FINAL_SEED, AGAIN_SEED = (
-    100,
-    200,
-)  # the first seed of the runs that are reported, and of the A/A row
+FINAL_SEED = 100  # the first seed of the runs that are reported
+AGAIN_SEED = 200  # the first seed of the A/A row
 SEEDS, OWN_SEEDS = 5, 3  # runs at the best setting; of a problem of one's own
 OWN_SECONDS = 20  # of a run of such a problem
 START_SECONDS, LOCAL_SECONDS = 8, 12  # to start and to end a run; of one without seconds: guesses
@@ -74,29 +74,32 @@ SERVER_RATE = (STEPS_FLAG, '    ("server-rate", 0.1, "of the common step"),\n' +
 
 # Rows: what a table calls a row, and what it is ------------------------------------------------
 
-# example: its folder and own flags. changes: of its script. hyperparameters: those that they add.
-# follows, setting: a row that is not tuned: setting(results of the row that it follows) returns
-# the words of its flags. workers: None: as many as the task has.
-Row = collections.namedtuple(
-    "Row",
-    "example changes hyperparameters follows setting first_seed workers",
-    defaults=((), (), None, None, FINAL_SEED, None),
-)
+
+class Row(NamedTuple):
+    """What a row of a table is. A row that follows another one is not tuned."""
+
+    example: str  # its folder, and flags of its own
+    changes: Sequence[tuple[str, str]] = ()  # of its script
+    hyperparameters: Sequence[search.Hyperparameter] = ()  # that the changes add
+    follows: str | None = None  # another row
+    setting: Callable[[dict[str, Any]], str] | None = None  # its flags, of that row's results
+    first_seed: int = FINAL_SEED
+    workers: int | None = None  # None: as many as the task has
 
 
-def chosen_flags(result):
+def chosen_flags(result: dict[str, Any]) -> str:
     """Returns the flags that were chosen."""
     return result["chosen"]
 
 
-def multiply_rate(words, factor, flag="learning-rate"):
+def multiply_rate(words: str, factor: float, flag: str = "learning-rate") -> str:
     """Returns flags, one of which is multiplied."""
     return re.sub(
         rf"--{flag} (\S+)", lambda match: f"--{flag} {float(match[1]) * factor:.4g}", words
     )
 
 
-def flags_at_mean_rate(result):
+def flags_at_mean_rate(result: dict[str, Any]) -> str:
     """Returns DynSGD's flags as HogWild's: its rate times the mean of 1 / (1 + staleness)."""
     pushes = 0
     weights = 0.0
@@ -107,12 +110,12 @@ def flags_at_mean_rate(result):
     return multiply_rate(result["chosen"], float(weights / pushes))
 
 
-def flags_without_momentum(result):
+def flags_without_momentum(result: dict[str, Any]) -> str:
     """Returns the flags of Async-Local-SGD without momentum, at the same step in the long run."""
     return multiply_rate(result["chosen"], 1 / (1 - 0.9), "outer-rate") + " --outer-momentum 1e-06"
 
 
-def completed_runs(result):
+def completed_runs(result: dict[str, Any]) -> list[dict[str, Any]]:
     """Returns the runs that ended well."""
     return [run for run in result["runs"] if run.get("test_loss") is not None]
 
@@ -167,21 +170,31 @@ SPECIAL_ROWS = {
 }
 
 
-def row_of(name):
+def row_of(name: str) -> Row:
     """Returns the Row that a name stands for: a special one, or a folder with flags."""
     return SPECIAL_ROWS.get(name) or Row(name)
 
 
 # Tasks -----------------------------------------------------------------------------------------
 
-# workers: at most. law, mean: of a gradient's times, whose mean is so many seconds more. batch:
-# examples of a mini-batch, None: the example's own. seconds: of a run; None: `local` mini-batches
-# of each worker. link: Mbit/s of each host. local_steps: where a search of T begins.
-Task = collections.namedtuple(
-    "Task",
-    "workers rows batch seconds local law mean changes problem link local_steps",
-    defaults=(None, None, 0, (), None, None, 10),
-)
+
+class Task(NamedTuple):
+    """What is compared: rows on the same data, for the same seconds."""
+
+    workers: int  # at most
+    rows: Sequence[str]
+    batch: int | None  # examples of a mini-batch; None: the example's own
+    seconds: float | None  # of a run; None: `local` mini-batches of each worker
+    local: int | None = None
+    law: float | str | None = None  # of a gradient's times
+    mean: float = 0  # so many seconds more does a gradient take
+    changes: Sequence[tuple[str, str]] = ()  # of all scripts
+    problem: pathlib.Path | None = None
+    link: int | None = None  # Mbit/s of each host
+    local_steps: int | None = 10  # where a search of T begins
+
+
+Tasks = Mapping[str, Task]
 ACCURACY = ("accuracy", 0.97)
 STEADY_TIMES, VARYING_TIMES = "8 workers, CV 0.1", "8 workers, CV 1"
 BACKUP_ROW = "Synchronous-SGD --backup-workers 1"
@@ -233,7 +246,7 @@ LOCAL_STEPS_TASK, ONE_PASS_TASK = "local steps", "local steps, one pass"
 GPT_FILE = examples.ROOT / "Your-Model" / "gpt.py"
 
 
-def eight_workers_task(law, rows):
+def eight_workers_task(law: float | str, rows: Sequence[str]) -> Task:
     """Returns the Task of eight workers with this law of times."""
     return Task(workers=8, rows=rows, batch=32, seconds=6, law=law, mean=0.03, local_steps=3)
 
@@ -284,22 +297,22 @@ LOCAL_STEPS = (1, 3, 10, 30, 100, 300)
 LAMBDAS = (0.04, 0.4, 4, 40, 400, 4000, 40000)
 
 
-def text_of(folder):
+def text_of(folder: str) -> str:
     """Returns the text of an example's script."""
     return examples.main_script(folder).read_text()
 
 
-def kind(folder):
+def kind(folder: str) -> str:
     """Returns what the docstring of an example's script says behind `Kind:`, "" without one."""
     return run_directory.kind_of(examples.main_script(folder))
 
 
-def folder_of(name):
+def folder_of(name: str) -> str:
     """Returns the folder of a row."""
     return row_of(name).example.split()[0]
 
 
-def jobs_of(folder, workers):
+def jobs_of(folder: str, workers: int) -> dict[str, int]:
     """Returns {job: tasks} of an example that has at most so many workers: those of its run.sh.
 
     Gossip needs four workers at least, or each averages with all.
@@ -317,22 +330,22 @@ def jobs_of(folder, workers):
     return jobs
 
 
-def jobs(task, name):
+def jobs(task: Task, name: str) -> dict[str, int]:
     """Returns {job: tasks} of a row in a task."""
     return jobs_of(folder_of(name), row_of(name).workers or task.workers)
 
 
-def workers_of(task, name):
+def workers_of(task: Task, name: str) -> int:
     """Returns how many workers a row has in a task."""
     return jobs(task, name)["worker"]
 
 
-def has_flag(folder, flag):
+def has_flag(folder: str, flag: str) -> bool:
     """Returns whether an example's script has this flag."""
     return f'("{flag}", ' in text_of(folder)
 
 
-def calls_of(task, folder, flags=()):
+def calls_of(task: Task, folder: str, flags: Iterable[str] = ()) -> tuple[list[str], int]:
     """Returns (the flags, updates in one call): one where a gradient takes long.
 
     A coordinator's chief runs Python for each closure: with one update in each, eight workers
@@ -346,13 +359,15 @@ def calls_of(task, folder, flags=()):
     return [], 1
 
 
-def value_of(flag, words):
+def value_of(flag: str, words: Iterable[str]) -> str | None:
     """Returns the value of a flag among words, "--flag 3" or "--flag=3"; None without it."""
     values = re.findall(rf"(?<!\S)--{flag}[= ](\S+)", " ".join(words))
     return values[-1] if values else None
 
 
-def hyperparameters_of(name, task, before=None):
+def hyperparameters_of(
+    name: str, task: Task, before: Mapping[str, int] | None = None
+) -> list[search.Hyperparameter]:
     """Returns a row's Hyperparameters. before: {flag: the step at which its search may begin}."""
     row = row_of(name)
     folder, *own_flags = shlex.split(row.example)
@@ -385,7 +400,9 @@ def hyperparameters_of(name, task, before=None):
     ]
 
 
-def flags_of_point(name, task, hyperparameters, point):
+def flags_of_point(
+    name: str, task: Task, hyperparameters: Iterable[search.Hyperparameter], point: search.Point
+) -> str:
     """Returns the flags of a point as words."""
     values = {
         hyperparameter.flag: search.value(hyperparameter, step)
@@ -397,14 +414,16 @@ def flags_of_point(name, task, hyperparameters, point):
     flags = [f"--{flag} {value:g}" for flag, value in values.items()]
     folder = folder_of(name)
     if has_flag(folder, "learning-rates"):
-        defaults = re.search(r'\("learning-rates", "([\d.,]+)"', text_of(folder))[1].split(",")
+        match = re.search(r'\("learning-rates", "([\d.,]+)"', text_of(folder))
+        assert match, f"{folder} has no default rates"
+        defaults = match[1].split(",")
         factor = values["learning-rate"] / float(defaults[0])
         rates = ",".join(f"{factor * float(rate):g}" for rate in defaults)
         flags[0] = f"--learning-rates {rates}"
     return " ".join(flags)
 
 
-def pushes_sum(name):
+def pushes_sum(name: str) -> bool:
     """Returns whether a row pushes the sum of T gradients."""
     return folder_of(name) in SUMMING_EXAMPLES
 
@@ -412,7 +431,7 @@ def pushes_sum(name):
 # Measuring -------------------------------------------------------------------------------------
 
 
-def data_files(directory, streams):
+def data_files(directory: pathlib.Path, streams: bool) -> dict[str, pathlib.Path]:
     """Writes {what: file}: for tuning, and for the final runs; of the digits, or of the streams.
 
     Behind the rows of the validation or the test stand rows of the training data.
@@ -432,7 +451,7 @@ def data_files(directory, streams):
     return files
 
 
-def stream(number):
+def stream(number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Returns data that are seen once: a network at random tells the classes of random rows."""
     random, rows = np.random.RandomState(number), 8 * 500 * 32
     teacher = np.random.RandomState(7)
@@ -446,7 +465,13 @@ def stream(number):
 class Measurement:
     """What was measured in a directory, over all sessions, and how more is measured."""
 
-    def __init__(self, directory, flags, hosts=None, hosts_module=None):
+    def __init__(
+        self,
+        directory: pathlib.Path,
+        flags: argparse.Namespace,
+        hosts: one_run.Hosts | None = None,
+        hosts_module: Any = None,
+    ) -> None:
         """hosts: those of slow links; hosts_module: what limits their rate. None without links."""
         self.directory = directory
         self.flags = flags
@@ -454,19 +479,19 @@ class Measurement:
         self.hosts_module = hosts_module
         self.kept = directory / "measured.json"
         self.cases = json.loads(self.kept.read_text()) if self.kept.exists() else {}
-        self.files = {}
+        self.files: dict[str, pathlib.Path] = {}
 
-    def case(self, task_name, name):
+    def case(self, task_name: str, name: str) -> dict[str, Any]:
         """Returns what was measured of a row of a task."""
         return self.cases.get(f"{task_name}: {name}", {"tries": [], "runs": []})
 
-    def keep(self, task_name, name, key, result):
+    def keep(self, task_name: str, name: str, key: str, result: dict[str, Any]) -> None:
         """Adds a try or a run, and writes all."""
         case = self.cases.setdefault(f"{task_name}: {name}", {"tries": [], "runs": []})
         case[key].append(result)
         run_directory.write_whole(self.kept, json.dumps(self.cases))
 
-    def dataset(self, task_name, tuning):
+    def dataset(self, task_name: str, tuning: bool) -> pathlib.Path | None:
         """Returns the file with a task's data; None for those of a problem file."""
         if self.flags.tasks[task_name].problem:
             return None
@@ -477,7 +502,7 @@ class Measurement:
             self.files |= data_files(self.directory, task_name == ONE_PASS_TASK)
         return self.files[name]
 
-    def target(self, task_name, name, tuning):
+    def target(self, task_name: str, name: str, tuning: bool) -> search.Target:
         """Returns what a run of a row shall reach: the least loss that one process reaches.
 
         One process itself is tuned by its last loss alone: its target would move with each try.
@@ -498,7 +523,7 @@ class Measurement:
                     losses.append(statistics.median(least))
         return "loss", min(losses, default=None)
 
-    def start(self, task_name, name, flags, seed):
+    def start(self, task_name: str, name: str, flags: str, seed: int) -> one_run.Start:
         """Returns the one_run.Start of a row with these words."""
         task, row = self.flags.tasks[task_name], row_of(name)
         folder, *script_flags = shlex.split(row.example)
@@ -523,7 +548,7 @@ class Measurement:
             link=task.link,
         )
 
-    def interval(self, task_name, name, flags):
+    def interval(self, task_name: str, name: str, flags: str) -> int:
         """Returns the updates between two tests, by the rate of a try, or a guess."""
         task = self.flags.tasks[task_name]
         if task.seconds is None:
@@ -542,14 +567,23 @@ class Measurement:
                 rate = 2 * task.link / T
         return max(1, round(rate * task.seconds / one_run.TESTS))
 
-    def updates(self, task_name, name):
+    def updates(self, task_name: str, name: str) -> int:
         """Returns the updates of a run that the seconds do not end."""
         task = self.flags.tasks[task_name]
         n = workers_of(task, name)
         per_step = n if kind(folder_of(name)) in SYNCHRONOUS_KINDS else 1
         return max(1, task.local * n // per_step // local_steps(name, ""))
 
-    def run(self, task_name, name, flags, seed, tuning, limit=None, curve=None):
+    def run(
+        self,
+        task_name: str,
+        name: str,
+        flags: str,
+        seed: int,
+        tuning: bool,
+        limit: float | None = None,
+        curve: search.Curve | None = None,
+    ) -> dict[str, Any]:
         """Trains once, and again while others use the machine; returns the numbers."""
         task = self.flags.tasks[task_name]
         end = one_run.End(
@@ -561,7 +595,7 @@ class Measurement:
         )
         steps = one_run.FOREVER if task.seconds else self.updates(task_name, name)
         interval = self.interval(task_name, name, flags)
-        if task.link:
+        if task.link and self.hosts:
             self.hosts_module.limit(len(self.hosts), task.link)
         for _ in range(1 if self.flags.anyway else TRIES):
             start = self.start(task_name, name, flags, seed)
@@ -572,15 +606,15 @@ class Measurement:
                 break
         return result
 
-    def measure(self, task_name, name):
+    def measure(self, task_name: str, name: str) -> None:
         """Measures what is missing of a row of a task."""
         row, began = row_of(name), time.monotonic()
         task = self.flags.tasks[task_name]
-        if row.follows:
+        if row.follows and row.setting:
             base = self.case(task_name, row.follows)
             if len(base["runs"]) < self.flags.seeds or "chosen" not in base:
                 return
-            setting = row.setting(base)
+            setting: str | None = row.setting(base)
         else:
             setting = self.tune(
                 task_name, name, hyperparameters_of(name, task, self.search_start(task_name, name))
@@ -601,7 +635,7 @@ class Measurement:
         minutes_taken = (time.monotonic() - began) / 60
         say(f"{task_name}: {name}: done, {minutes_taken:.1f} minutes of this session")
 
-    def search_start(self, task_name, name):
+    def search_start(self, task_name: str, name: str) -> dict[str, int] | None:
         """Returns {flag: step} where a search begins: at the row's best with STEADY_TIMES."""
         case = self.case(STEADY_TIMES, name)
         if (
@@ -612,7 +646,9 @@ class Measurement:
             return None
         return case["point"]
 
-    def tune(self, task_name, name, hyperparameters):
+    def tune(
+        self, task_name: str, name: str, hyperparameters: Sequence[search.Hyperparameter]
+    ) -> str | None:
         """Tries settings until the search ends; returns the words of the best, None without one."""
         case = self.case(task_name, name)
         if not hyperparameters:
@@ -638,7 +674,7 @@ class Measurement:
         return flags_of_point(name, self.flags.tasks[task_name], hyperparameters, best)
 
 
-def local_steps(name, flags):
+def local_steps(name: str, flags: str) -> int:
     """Returns T of a row with these flags."""
     text = f"{row_of(name).example} {flags}"
     if value := value_of("local-steps", text.split()):
@@ -647,7 +683,7 @@ def local_steps(name, flags):
     return int(default[1]) if default else 1
 
 
-def result_in_words(run):
+def result_in_words(run: dict[str, Any]) -> str:
     """Returns how a run has ended, for the line that tells of it."""
     if "failed" in run:
         return "failed: " + run["failed"].strip().splitlines()[-1][:200]
@@ -662,19 +698,19 @@ def result_in_words(run):
     )
 
 
-def say(line):
+def say(line: str) -> None:
     """Prints a line at once, with the time."""
     print(time.strftime("%H:%M:%S"), line, file=sys.stderr, flush=True)
 
 
-def plan_of(flags):
+def plan_of(flags: argparse.Namespace) -> list[tuple[str, str]]:
     """Returns [(task, row)] in the order of measuring: what is told by both laws stands first."""
     plan = []
     tasks = flags.task or (list(flags.tasks) if flags.full else list(flags.tasks)[:2])
     row_by_row = [task for task in tasks if task in ROW_BY_ROW_TASKS]
     others = [[task] for task in tasks if task not in row_by_row]
     for group in [row_by_row, *others]:
-        rows = []
+        rows: list[str] = []
         for task in group:
             task_rows = flags.tasks[task].rows if flags.full else QUICK_ROWS
             rows += flags.examples or task_rows
@@ -683,7 +719,7 @@ def plan_of(flags):
     return plan
 
 
-def takes_part(name, task):
+def takes_part(name: str, task: Task) -> bool:
     """Returns whether a row can do a task. Beside eight workers only one process is alone."""
     folder = folder_of(name)
     if (examples.ROOT / folder / "run.sh").read_text().count("horovodrun"):
@@ -694,7 +730,7 @@ def takes_part(name, task):
     return not (task.law == "one slow" and kind(folder) == "coordinator")
 
 
-def own_task(flags):
+def own_task(flags: argparse.Namespace) -> Task:
     """Returns the Task of a problem file of one's own."""
     rows = list(dict.fromkeys([ONE_PROCESS, *(flags.examples or QUICK_ROWS)]))
     seconds = flags.seconds or OWN_SECONDS
@@ -703,7 +739,7 @@ def own_task(flags):
     )
 
 
-def full_name(name):
+def full_name(name: str) -> str:
     """Returns the folder of a row with its parent, which may be left out: Local-SGD."""
     folder, *flags = name.split(" ", 1)
     paths = [f"{parent}/{folder}".lstrip("/") for parent in examples.PARENTS]
@@ -711,7 +747,7 @@ def full_name(name):
     return " ".join([full, *flags])
 
 
-def parse_flags():
+def parse_flags() -> argparse.Namespace:
     parser = arguments.Parser(__doc__)
     text = f"rows: folders, each perhaps with flags (all of a task with --full, else {QUICK_ROWS})"
     parser.add_argument("examples", nargs="*", help=text)
@@ -760,7 +796,9 @@ def parse_flags():
 # Before, and after -----------------------------------------------------------------------------
 
 
-def estimate_minutes(measurement, plan, overhead=START_SECONDS):
+def estimate_minutes(
+    measurement: Measurement, plan: Iterable[tuple[str, str]], overhead: float = START_SECONDS
+) -> tuple[int, int]:
     """Returns (about how many minutes a plan takes, at most how many), without what is measured.
 
     overhead: how long a run takes to start and to end; that of the tries counts, if there are any.
@@ -789,7 +827,7 @@ def estimate_minutes(measurement, plan, overhead=START_SECONDS):
     return math.ceil(likely / 60), math.ceil(most / 60)
 
 
-def run_pilot(measurement, task_name):
+def run_pilot(measurement: Measurement, task_name: str) -> float:
     """Trains a problem of one's own once, in one process, and says how it went.
 
     Returns how long a run takes to start and to end. A problem that does not train ends this
@@ -810,10 +848,10 @@ def run_pilot(measurement, task_name):
     return max(0, run["took"] - run["seconds"])
 
 
-def how_search_ended(tasks):
+def how_search_ended(tasks: Tasks) -> Callable[[str, str, dict[str, Any]], tuple[bool, bool]]:
     """Returns report.results_of's function: how the search of a row has ended."""
 
-    def end_of_search(task_name, name, case):
+    def end_of_search(task_name: str, name: str, case: dict[str, Any]) -> tuple[bool, bool]:
         hyperparameters = hyperparameters_of(name, tasks[task_name]) if task_name in tasks else []
         if not hyperparameters:
             return True, False
@@ -823,13 +861,13 @@ def how_search_ended(tasks):
     return end_of_search
 
 
-def in_order(names, tasks):
+def in_order(names: Iterable[str], tasks: Tasks) -> list[str]:
     """Returns names "task: row" in the order of the tasks and of their rows; others behind."""
     due = [f"{task_name}: {row}" for task_name, task in tasks.items() for row in task.rows]
     return sorted(names, key=lambda name: due.index(name) if name in due else len(due))
 
 
-def rows_due(tasks):
+def rows_due(tasks: Tasks) -> dict[str, list[str]]:
     """Returns {task: the rows that a whole measurement has}."""
     return {
         task_name: [row for row in task.rows if takes_part(row, task)]
@@ -837,11 +875,11 @@ def rows_due(tasks):
     }
 
 
-def results_of(cases, flags):
+def results_of(cases: report.Cases, flags: argparse.Namespace) -> report.Results:
     """Returns what results.json has of what was measured."""
     cases = {name: cases[name] for name in in_order(cases, flags.tasks)}
 
-    def target_of(task):
+    def target_of(task: str) -> search.Target:
         if task in flags.tasks and not flags.tasks[task].problem:
             return ACCURACY
         return "loss", report.loss_to_reach(cases, task, ONE_PROCESS_ROWS, flags.seeds)
@@ -849,7 +887,7 @@ def results_of(cases, flags):
     return report.results_of(cases, flags.seeds, target_of, how_search_ended(flags.tasks))
 
 
-def rules(tasks):
+def rules(tasks: Tasks) -> str:
     """Returns the numbers by which all is measured, in a few words; the page may repeat them."""
     lengths = dict.fromkeys(f"{task.seconds:g} s" for task in tasks.values() if task.seconds)
     means = {task.mean for task in tasks.values()} - {0}
@@ -860,13 +898,13 @@ def rules(tasks):
     )
 
 
-def page_of(results, tasks=TASKS):
+def page_of(results: report.Results, tasks: Tasks = TASKS) -> str:
     """Returns the text of page.txt, which the page shows."""
     when = report.when_and_where(results) + ". " if results else ""
     return tables.page(results, rows_due(tasks), when + rules(tasks))
 
 
-def leave(flags, source, directory):
+def leave(flags: argparse.Namespace, source: pathlib.Path, directory: pathlib.Path) -> None:
     """Writes results.json, the tables and the pictures of what is in a file, into a directory.
 
     source: measured.json, of any moment, or results.json. Of the results that are there already,
@@ -901,7 +939,7 @@ def leave(flags, source, directory):
     text_tables.write_table(console, directory, "results.json")
 
 
-def main():
+def main() -> None:
     flags = parse_flags()
     if flags.redraw:
         os.environ["OUTPUT_DIR"] = os.environ.get("OUTPUT_DIR") or str(

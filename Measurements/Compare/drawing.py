@@ -1,15 +1,21 @@
 """Draws the results of Compare: the seconds of all runs, losses over seconds, and local steps."""
 
 import math
+import pathlib
 import re
 import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import tables
 import verdict
 from lab import examples
 from lab.measure import charts
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator
+from report import Results
 
 FAMILIES = {  # what a picture calls the kinds of scripts, in the order of charts.COLOURS
     "one process": ["single process"],
@@ -37,26 +43,26 @@ ROUNDS = ("local steps", "local steps, one pass")
 MOST_PANELS = 3
 
 
-def family(row):
+def family(row: str) -> str:
     """Returns what a picture calls the kind of a row."""
     folder = row.split(",")[0].split()[0]
     kind = examples.kind_of(examples.main_script(folder))
     return next(name for name, kinds in FAMILIES.items() if kind in kinds)
 
 
-def label(row):
+def label(row: str) -> str:
     """Returns a row as a picture names it."""
     return NAMES.get(row, tables.label(row))
 
 
-def ticks(axis, subs=(1, 3)):
+def ticks(axis: Axis, subs: Sequence[float] = (1, 3)) -> None:
     """Gives an axis of powers few numbers, such as 0.1, 0.3 and 1, and no exponents."""
     axis.set_major_formatter("{x:,.7g}")
     axis.set_major_locator(LogLocator(subs=subs, numticks=6))
     axis.set_minor_formatter("")
 
 
-def draw_dots(axes, place, result, colour, edge):
+def draw_dots(axes: Axes, place: float, result: dict[str, Any], colour: str, edge: float) -> None:
     """Draws each run of a row as a dot, and a bar at the median of all.
 
     A run that never arrives is a cross to the right of `edge`, and so is the bar of such a median.
@@ -73,7 +79,7 @@ def draw_dots(axes, place, result, colour, edge):
         axes.text(1.1 * edge, place, f"{never}", color=colour, size=9, va="center")
 
 
-def right_edge(results):
+def right_edge(results: Iterable[dict[str, Any]]) -> float:
     """Returns the seconds of a run of these rows; without any, those of the last arrival."""
     if seconds := max(result["seconds"] or 0 for result in results):
         return seconds
@@ -81,19 +87,27 @@ def right_edge(results):
     return max([value for value in arrivals if value < math.inf], default=1.0)
 
 
-def draw_seconds(results, tasks, rows, path, source):
+def draw_seconds(
+    results: Results,
+    tasks: Mapping[str, str],
+    rows: Sequence[str],
+    path: pathlib.Path,
+    source: pathlib.Path,
+) -> None:
     """Draws the seconds to the target of some rows, a panel for each task: {task: its title}."""
     rows_of_task = tables.by_task(results)
     figure, panels = charts.subplots(1.7 + 0.24 * len(rows), 1, len(tasks), squeeze=False)
     lines = []
     for number, (axes, (task, title)) in enumerate(zip(panels[0], tasks.items())):
-        shown_rows = [(place, rows_of_task[task].get(row)) for place, row in enumerate(rows)]
-        shown_rows = [(place, result) for place, result in shown_rows if result and result["runs"]]
+        places = {place: rows_of_task[task].get(row) for place, row in enumerate(rows)}
+        shown_rows = [
+            (place, result) for place, result in places.items() if result and result["runs"]
+        ]
         edge = right_edge([result for _, result in shown_rows])
         axes.axvspan(edge, 1.16 * edge, color="#eeeeee", zorder=0)
         for place, result in shown_rows:
             median = tables.median_of(result, verdict.SECONDS)
-            if rows[place] == ONE_PROCESS and median < math.inf:
+            if rows[place] == ONE_PROCESS and median is not None and median < math.inf:
                 colour = PALETTE["one process"]
                 style = {"color": colour, "lw": 1, "ls": ":"}
                 lines = [axes.axvline(median, label="one process's median", **style)]
@@ -124,13 +138,19 @@ def draw_seconds(results, tasks, rows, path, source):
     charts.save(figure, path, source)
 
 
-def by_law(tasks):
+def by_law(tasks: Iterable[str]) -> dict[float, str]:
     """Returns {CV of gradients' times: its task}, the least first."""
     matches = {task: re.fullmatch(r"8 workers, CV ([\d.]+)", task) for task in tasks}
     return dict(sorted((float(match[1]), task) for task, match in matches.items() if match))
 
 
-def draw_laws(results, tasks, rows, path, source):
+def draw_laws(
+    results: Results,
+    tasks: Mapping[float, str],
+    rows: Sequence[str],
+    path: pathlib.Path,
+    source: pathlib.Path,
+) -> None:
     """Draws the seconds to the target of some rows against the times' CV: dots, lines of medians.
 
     tasks: {CV: its task}. What never arrives stands in the band at the top.
@@ -160,7 +180,7 @@ def draw_laws(results, tasks, rows, path, source):
     charts.save(figure, path, source)
 
 
-def timed_tasks(results):
+def timed_tasks(results: Results) -> list[str]:
     """Returns the tasks whose runs last the same seconds, and have been measured."""
     return [
         task
@@ -169,7 +189,7 @@ def timed_tasks(results):
     ]
 
 
-def with_drawn_curves(results):
+def with_drawn_curves(results: Results) -> Results:
     """Returns results, in which only those rows have a curve that draw_curves() draws."""
     names = {f"{task}: {row}" for task in timed_tasks(results)[:MOST_PANELS] for row in LINES}
     return {
@@ -178,11 +198,13 @@ def with_drawn_curves(results):
     }
 
 
-def draw_curves(results, tasks, path, source):
+def draw_curves(
+    results: Results, tasks: Sequence[str], path: pathlib.Path, source: pathlib.Path
+) -> None:
     """Draws the test loss of some rows over the seconds of training, a panel for each task."""
     rows_of_task = tables.by_task(results)
     figure, panels = charts.subplots(3.6, 1, len(tasks), sharey=True, squeeze=False)
-    lines = {}
+    lines: dict[str, Line2D] = {}
     for axes, task in zip(panels[0], tasks):
         for number, row in enumerate(LINES):
             result = rows_of_task[task].get(row)
@@ -201,11 +223,13 @@ def draw_curves(results, tasks, path, source):
     charts.save(figure, path, source)
 
 
-def rounds(rows, what):
+def rounds(rows: Results, what: str) -> dict[str, list[tuple[int, float, float, float]]]:
     """Returns {row without T: [(T, least, median, greatest)]}; a failure counts as infinity."""
-    lines = {}
+    lines: dict[str, list[tuple[int, float, float, float]]] = {}
     for row, result in rows.items():
-        T = int(re.search(r"--local-steps (\d+)", row)[1])
+        match = re.search(r"--local-steps (\d+)", row)
+        assert match, f"{row} has no local steps"
+        T = int(match[1])
         values = verdict.values(result, what)
         if values and (median := statistics.median(values)) < math.inf:
             numbers = [value for value in values if value < math.inf]
@@ -214,12 +238,12 @@ def rounds(rows, what):
     return {row: sorted(points) for row, points in lines.items()}
 
 
-def draw_local_steps(results, path, source):
+def draw_local_steps(results: Results, path: pathlib.Path, source: pathlib.Path) -> None:
     """Draws test and training loss against T, a colour for each way to go on from the mean."""
     rows_of_task = tables.by_task(results)
     tasks = [task for task in ROUNDS if task in rows_of_task]
     figure, panels = charts.subplots(3.6, 1, len(tasks), squeeze=False)
-    names = {}
+    names: dict[str, Line2D] = {}
     for axes, task in zip(panels[0], tasks):
         for what, style in (("loss", "o-"), ("training", "o:")):
             for row, points in rounds(rows_of_task[task], what).items():
@@ -243,7 +267,7 @@ def draw_local_steps(results, path, source):
     charts.save(figure, path, source)
 
 
-def draw_all(results, directory, source):
+def draw_all(results: Results, directory: pathlib.Path, source: pathlib.Path) -> None:
     """Draws the pictures for which there are results."""
     rows_of_task = tables.by_task(results)
     tasks = timed_tasks(results)

@@ -6,13 +6,19 @@ import re
 import statistics
 import tempfile
 import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import search
 from lab import examples
 from lab.measure import delays, forked, idle
+from search import Evaluations, Target
 from tfrun import problems
 from tfrun.runs.data import RunData
+
+Rows = list[dict[str, Any]]  # of metrics
+Hosts = Sequence[tuple[str, str | pathlib.Path | None]]  # an address, the file of a namespace
 
 TESTS = 50  # of a run
 MARGIN = 0.15  # seconds that a run lasts longer than it counts
@@ -63,17 +69,34 @@ class Enough(Exception):
     """Why a run has been ended."""
 
 
-# What is started. script: of the example. jobs: {job: tasks}. flags: its words. law, mean: of the
-# gradient's times. calls: updates in a call. waits: whether all wait for a test.
-Start = collections.namedtuple(
-    "Start", "script jobs flags changes problem law mean calls waits seed hosts link"
-)
-# When it ends: seconds of training; target: ("accuracy", 0.97) or ("loss", number or None).
-# tuning: whether it ends at the target. limit, curve: of search.Next.
-End = collections.namedtuple("End", "seconds target tuning limit curve")
+class Start(NamedTuple):
+    """What is started."""
+
+    script: pathlib.Path  # of the example
+    jobs: dict[str, int]  # {job: tasks}
+    flags: list[str]
+    changes: list[tuple[str, str]]  # of the script
+    problem: pathlib.Path | None
+    law: float | str | None  # of the gradient's times
+    mean: float  # of these times
+    calls: int  # updates in a call
+    waits: bool  # whether all wait for a test
+    seed: int
+    hosts: Hosts | None
+    link: int | None  # Mbit/s
 
 
-def changed_texts(start, validation):
+class End(NamedTuple):
+    """When a run ends."""
+
+    seconds: float | None  # of training
+    target: Target
+    tuning: bool  # whether it ends at the target
+    limit: float | None  # as in search.Next
+    curve: search.Curve | None  # as in search.Next
+
+
+def changed_texts(start: Start, validation: bool) -> dict[str, str]:
     """Returns {name: text} of a changed script, and of the files that its problem needs.
 
     Its gradients take longer, and its test has more rows.
@@ -81,9 +104,9 @@ def changed_texts(start, validation):
     gradient sleeps on. So the test is short there: it saves nothing.
     """
     changes = list(start.changes)
-    if start.mean:
+    if start.mean and start.law is not None:
         changes += delays.changes(start.law, start.mean, start.jobs["worker"], start.seed + 1)
-    texts = {}
+    texts: dict[str, str] = {}
     copy = problems.make_copy(start.problem, [str(start.script)])
     if copy is None:
         changes.append((METRICS, BOTH))
@@ -99,12 +122,16 @@ def changed_texts(start, validation):
 class Watch:
     """Reads the rows of a run while it trains, and raises Enough when it has to end."""
 
-    def __init__(self, directory, start, end):
+    def __init__(self, directory: pathlib.Path, start: Start, end: End) -> None:
         self.directory, self.start, self.end = directory, start, end
-        self.files, self.began, self.paused = {}, None, 0.0
-        self.columns, self.seconds = None, 0.0
+        self.files: dict[pathlib.Path, IO[str]] = {}
+        self.columns: list[str] = []
+        self.chief: pathlib.Path | None = None  # its file, once all train
+        self.began = 0.0  # when all trained
+        self.seconds = 0.0  # of training, until the last row
+        self.paused = 0.0  # seconds of tests, in which all waited
 
-    def new_rows(self, path):
+    def new_rows(self, path: pathlib.Path) -> list[list[str]]:
         """Returns the rows that a file has got since the last call, as lists of words."""
         if path not in self.files:
             self.files[path] = open(path)
@@ -116,7 +143,7 @@ class Watch:
                 rows.append(line.strip().split(","))
         return rows
 
-    def begin(self):
+    def begin(self) -> None:
         """Notes when all workers train: each has made its first call."""
         n, times = self.start.jobs["worker"], []
         paths = sorted(self.directory.glob("metrics-*.csv"))
@@ -131,14 +158,14 @@ class Watch:
             times.append(float(pushes[self.start.calls - 1][0]))
         self.began, self.chief = max(times), paths[0]
 
-    def poll(self):
+    def poll(self) -> None:
         """Is called a few times a second."""
-        if self.began is None:
+        if self.chief is None:
             self.begin()
-        if self.began is None:
+        if self.chief is None:
             return
-        for row in self.new_rows(self.chief):
-            row = dict(zip(self.columns, row))
+        for fields in self.new_rows(self.chief):
+            row = dict(zip(self.columns, fields))
             if row["examples"]:  # a push
                 self.seconds = float(row["push_time"]) - self.began - self.paused
             else:
@@ -149,24 +176,31 @@ class Watch:
             if self.end.seconds and self.seconds > self.end.seconds + MARGIN:
                 raise Enough(search.TIME)
 
-    def tested(self, row):
+    def tested(self, row: Mapping[str, str]) -> None:
         """Ends a run that tunes, and is at the target, late or hopeless."""
         end, loss = self.end, float(row.get("test_own") or row["test_loss"])
         if not end.tuning:
             return
         what, target = end.target
-        if what == "accuracy" and float(row["test_accuracy"]) >= target:
+        if what == "accuracy" and target is not None and float(row["test_accuracy"]) >= target:
             raise Enough(search.REACHED)
         if what == "loss" and target is not None and loss <= target:
             raise Enough(search.REACHED)
         if end.limit is not None and self.seconds > end.limit:
             raise Enough(search.LATE)
         if end.curve and end.seconds and self.seconds > HOPELESS_FROM * end.seconds:
-            if loss > HOPELESS * np.interp(self.seconds, *end.curve):
+            if loss > HOPELESS * np.interp(self.seconds, end.curve[0], end.curve[1]):
                 raise Enough(search.HOPELESS)
 
 
-def run(start, end, steps, interval, dataset, validation):
+def run(
+    start: Start,
+    end: End,
+    steps: int,
+    interval: int,
+    dataset: pathlib.Path | None,
+    validation: bool,
+) -> dict[str, Any]:
     """Trains; returns the numbers of the run: those of numbers(), and why and how it ended.
 
     steps: updates, FOREVER where the seconds end it. interval: updates between two tests.
@@ -196,11 +230,13 @@ def run(start, end, steps, interval, dataset, validation):
     return {**outcome, "took": round(time.monotonic() - began, 1), **results}
 
 
-def numbers(data, start, end):
+def numbers(data: RunData, start: Start, end: End) -> dict[str, Any]:
     """Returns the numbers of a run, of its first seconds only."""
     pushes, tests = data.rows("pushes"), data.rows("tests")
     if not pushes or not tests:
         return {"evaluations": None}
+    run_flags = data.flags
+    assert run_flags, "the chief has written them before the first push"
     clock, rate, settled = training_clock(pushes, tests, start.waits, start.calls)
     limit = end.seconds or float("inf")
     rows = evaluations(pushes, tests, clock, limit)
@@ -209,13 +245,13 @@ def numbers(data, start, end):
     staleness = [int(push["staleness"]) for push in settled_pushes]
     settled_pushes = settled_pushes or pushes
     # Elsewhere a row does not tell when a gradient was ready.
-    with_ps = data.flags["ps"] and "chief" not in start.jobs
+    with_ps = run_flags["ps"] and "chief" not in start.jobs
     durations = []
     if with_ps:
         durations = [
             push["push_time"] - push["wait_seconds"] - push["pull_time"] for push in settled_pushes
         ]
-    last, workers = max(push["push_time"] for push in pushes), len(data.flags["tasks"])
+    last, workers = max(push["push_time"] for push in pushes), len(run_flags["tasks"])
     waited = sum(push["wait_seconds"] for push in settled_pushes)
     worker_seconds = workers * (last - settled)
     return {
@@ -238,14 +274,14 @@ def numbers(data, start, end):
         "cv": round(statistics.pstdev(durations) / statistics.fmean(durations), 3)
         if durations
         else None,
-        "ps": data.flags["ps"],
+        "ps": run_flags["ps"],
         "workers": workers,
-        "batch_size": data.flags["arguments"]["batch_size"],
-        "tensorflow": data.flags["versions"]["tensorflow"],
+        "batch_size": run_flags["arguments"]["batch_size"],
+        "tensorflow": run_flags["versions"]["tensorflow"],
     }
 
 
-def reached(rows, target):
+def reached(rows: Evaluations, target: Target) -> float | None:
     """Returns the seconds at the first test at the target, (what, number); None without."""
     what, number = target
     if number is None:
@@ -256,7 +292,9 @@ def reached(rows, target):
     return None
 
 
-def training_clock(pushes, tests, waits, calls=1):
+def training_clock(
+    pushes: Rows, tests: Rows, waits: bool, calls: int = 1
+) -> tuple[Callable[[float], float], float, float]:
     """Returns clock(a time since 1970) -> the seconds of training until then, and two numbers.
 
     A worker waits after its first call, of `calls` updates, until all have made theirs. So the
@@ -266,7 +304,7 @@ def training_clock(pushes, tests, waits, calls=1):
     """
     pauses = [(test["pull_time"], test["push_time"]) for test in tests if waits]
 
-    def running(begin, end):
+    def running(begin: float, end: float) -> float:
         """The seconds between two times, without the pauses."""
         return end - begin - sum(max(0, min(end, e) - max(begin, b)) for b, e in pauses)
 
@@ -281,19 +319,21 @@ def training_clock(pushes, tests, waits, calls=1):
     steps = np.maximum.accumulate([push["global_step"] for push in counted])
     moments = np.array([push["push_time"] for push in counted])
 
-    def updates(now):
+    def updates(now: float) -> int:
         before = np.searchsorted(moments, now, "right")
         return int(steps[before - 1]) if before else 0
 
     rate = (updates(last) - updates(settled)) / (running(settled, last) or 1)
 
-    def clock(now):
+    def clock(now: float) -> float:
         return updates(min(now, settled)) / (rate or 1) + max(0, running(settled, now))
 
     return clock, rate, settled
 
 
-def evaluations(pushes, tests, clock, limit):
+def evaluations(
+    pushes: Rows, tests: Rows, clock: Callable[[float], float], limit: float
+) -> Evaluations:
     """Returns {what: its number at each test within the limit, in seconds of training}.
 
     what: seconds, loss, accuracy, training (loss), examples, megabytes. Where a test has no
@@ -304,7 +344,8 @@ def evaluations(pushes, tests, clock, limit):
     examples, size = (np.cumsum([push[name] for push in pushes]) for name in ("examples", "bytes"))
     losses = np.array([push["loss"] for push in pushes])
     names = ("seconds", "loss", "accuracy", "training", "examples", "megabytes")
-    rows, since = {name: [] for name in names}, 0
+    rows: Evaluations = {name: [] for name in names}
+    since = 0
     for test in tests:
         seconds = clock(test["pull_time"])
         if seconds > limit or not np.isfinite(test["test_loss"]):
@@ -316,7 +357,8 @@ def evaluations(pushes, tests, clock, limit):
             training = float(losses[min(since, before) : before + 1].mean())
         since = before + 1
         rows["seconds"].append(round(seconds, 3))
-        rows["loss"].append(shorten(test.get("test_own", test["test_loss"])))
+        loss = test["test_own"] if "test_own" in test else test["test_loss"]
+        rows["loss"].append(shorten(loss))
         rows["accuracy"].append(shorten(test[metrics[0]]) if metrics else None)
         rows["training"].append(shorten(training))
         rows["examples"].append(int(examples[before]))
@@ -324,12 +366,14 @@ def evaluations(pushes, tests, clock, limit):
     return rows
 
 
-def shorten(number):
+def shorten(number: float) -> float:
     """Returns a number with five digits."""
     return float(f"{number:.5g}")
 
 
-def as_try(run, seed, stage, point, end):
+def as_try(
+    run: dict[str, Any], seed: int, stage: int, point: search.Point, end: End | None
+) -> search.Try:
     """Returns a try, for search.py, of the numbers of a run."""
     rows = run.get("evaluations") or {"seconds": [], "loss": []}
     ended = run["ended"]

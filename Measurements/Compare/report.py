@@ -7,11 +7,17 @@ row of a task is reported when all its runs are there, or when its search has fo
 import functools
 import math
 import statistics
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import search
 from lab import examples
 from lab.measure import idle
+from search import Evaluations, Target
+
+Cases = dict[str, Any]  # {"task: row": what measured.json has of it}
+Results = dict[str, Any]  # {"task: row": what results.json has of it}
 
 KEPT_NUMBERS = (
     "updates",
@@ -28,23 +34,23 @@ DIGITS = 4  # of a number that is kept
 LOOKS, LOOKS_OF_A_MEAN = 30, 3  # looks at a run; of which the mean counts
 
 
-def task_and_row(name):
+def task_and_row(name: str) -> tuple[str, str]:
     """Returns the task and the row of a case, "task: row"."""
     task, row = name.split(": ", 1)
     return task, row
 
 
-def short(number):
+def short(number: Any) -> Any:
     """Returns a number with few digits."""
     return float(f"{number:.{DIGITS}g}") if isinstance(number, float) else number
 
 
-def has_failed(run):
+def has_failed(run: dict[str, Any]) -> bool:
     """Returns whether a run counts as a failure: it broke, diverged, or was never tested."""
     return run["ended"] in (search.FAILED, search.DIVERGED) or run.get("test_loss") is None
 
 
-def looks(rows, what, length):
+def looks(rows: Evaluations, what: str, length: float | None) -> list[tuple[float, float, int]]:
     """Returns [(seconds, mean of LOOKS_OF_A_MEAN looks, number of the last test)] of a run.
 
     Each run is looked at LOOKS times in its `length` seconds, so rows that test more often find a
@@ -53,7 +59,7 @@ def looks(rows, what, length):
     """
     length = length or rows["seconds"][-1]
     moments = length * (np.arange(LOOKS) + 1) / LOOKS
-    rows_before = np.searchsorted(rows["seconds"], moments + 1e-9, "right") - 1
+    rows_before = np.asarray(np.searchsorted(rows["seconds"], moments + 1e-9, "right")) - 1
     values = np.array([np.nan, *rows[what]], float)[rows_before + 1]
     means = np.convolve(values, np.ones(LOOKS_OF_A_MEAN) / LOOKS_OF_A_MEAN, "valid")
     enough = slice(LOOKS_OF_A_MEAN - 1, None)
@@ -61,7 +67,9 @@ def looks(rows, what, length):
     return [look for look in candidates if np.isfinite(look[1])]
 
 
-def arrival(rows, target, length):
+def arrival(
+    rows: Evaluations, target: Target, length: float | None
+) -> tuple[float, int] | tuple[None, None]:
     """Returns (seconds, number of the test) of the first look at a target, or None twice."""
     what, number = target
     if number is None:
@@ -73,18 +81,18 @@ def arrival(rows, target, length):
     return None, None
 
 
-def first_look(rows, length):
+def first_look(rows: Evaluations, length: float | None) -> float | None:
     """Returns the seconds of the first look that sees enough tests, or None."""
     return next((round(at, 3) for at, _, _ in looks(rows, "loss", length)), None)
 
 
-def seconds_to(rows, length):
+def seconds_to(rows: Evaluations, length: float | None) -> list[float]:
     """Returns the seconds of the first looks at LOSSES, as far as a run came."""
     seconds = [arrival(rows, ("loss", loss), length)[0] for loss in LOSSES]
     return [at for at in seconds if at is not None]
 
 
-def median_curve(runs):
+def median_curve(runs: list[dict[str, Any]]) -> list[list[Any]]:
     """Returns [seconds, losses]: medians of the runs at the tests that all of them have.
 
     The loss of a run that failed counts as infinity; a median of infinity is None.
@@ -99,7 +107,9 @@ def median_curve(runs):
     return [seconds, [None if loss == math.inf else loss for loss in losses]]
 
 
-def kept_numbers(run, target, length=None):
+def kept_numbers(
+    run: dict[str, Any], target: Target, length: float | None = None
+) -> dict[str, Any]:
     """Returns what is kept of a run that is reported. target: as in one_run.End.
 
     length: as in looks(). What was reached at the first look may have been reached before. A
@@ -126,7 +136,7 @@ def kept_numbers(run, target, length=None):
     }
 
 
-def tries_of(case):
+def tries_of(case: dict[str, Any]) -> list[list[Any]]:
     """Returns [setting, seed, seconds to the target, loss, why it ended] of each try."""
     return [
         [tried["words"], tried["seed"], tried["reached"], short(tried["loss"]), tried["ended"]]
@@ -134,7 +144,7 @@ def tries_of(case):
     ]
 
 
-def least_mean(run, length):
+def least_mean(run: dict[str, Any], length: float | None) -> float:
     """Returns the least mean of looks at the loss of a run; infinity of one that failed."""
     if has_failed(run):
         return math.inf
@@ -142,7 +152,7 @@ def least_mean(run, length):
     return min(means, default=math.inf)
 
 
-def loss_to_reach(cases, task, alone, seeds):
+def loss_to_reach(cases: Cases, task: str, alone: Iterable[str], seeds: int) -> float | None:
     """Returns the loss that one process reaches: the median of its runs' least means of looks.
 
     Of the better of the rows `alone`; None where none has all its runs.
@@ -157,7 +167,12 @@ def loss_to_reach(cases, task, alone, seeds):
     return None if best == math.inf else best
 
 
-def results_of(cases, seeds, target_of, searched):
+def results_of(
+    cases: Cases,
+    seeds: int,
+    target_of: Callable[[str], Target],
+    searched: Callable[[str, str, dict[str, Any]], tuple[bool, bool]],
+) -> Results:
     """Returns {"task: row": its result} of the rows that are whole, in the order of the cases.
 
     target_of(task): as in one_run.End. searched(task, row, case): (whether its search has ended,
@@ -171,7 +186,7 @@ def results_of(cases, seeds, target_of, searched):
         if len(case["runs"]) < seeds and not hopeless:
             continue
         target, runs = target_of(task), case["runs"][:seeds]
-        whole_run = next((run for run in runs if not has_failed(run)), {})
+        whole_run: dict[str, Any] = next((run for run in runs if not has_failed(run)), {})
         results[name] = {
             "setting": case.get("chosen"),
             "seconds": case.get("seconds"),
@@ -193,17 +208,17 @@ def results_of(cases, seeds, target_of, searched):
 
 
 @functools.cache
-def digest_today(folder):
+def digest_today(folder: str) -> str:
     """Returns the digest of an example's script as it is."""
     return examples.example_digest(examples.main_script(folder))
 
 
-def digests_of(cases, results, folder_of):
+def digests_of(cases: Cases, results: Results, folder_of: Callable[[str], str]) -> dict[str, str]:
     """Returns {folder: the digest of the script that was measured}.
 
     Where a script has changed between two tasks, it is that which is not today's.
     """
-    digests = {}
+    digests: dict[str, str] = {}
     for name in results:
         _, row = task_and_row(name)
         folder = folder_of(row)
@@ -214,7 +229,7 @@ def digests_of(cases, results, folder_of):
     return dict(sorted(digests.items()))
 
 
-def other_tasks(old_results, new_results):
+def other_tasks(old_results: Results, new_results: Results) -> Results:
     """Returns the old results of the tasks that the new ones have not."""
     tasks = {task_and_row(name)[0] for name in new_results}
     return {
@@ -222,16 +237,18 @@ def other_tasks(old_results, new_results):
     }
 
 
-def join_digests(old_digests, folders, new_digests):
+def join_digests(
+    old_digests: Mapping[str, str], folders: Iterable[str], new_digests: dict[str, str]
+) -> dict[str, str]:
     """Returns new digests, and the old ones of these folders. A digest not today's stays."""
     kept_digests = {name: old_digests[name] for name in folders if name in old_digests}
     stale = {name: digest for name, digest in kept_digests.items() if digest != digest_today(name)}
     return dict(sorted((kept_digests | new_digests | stale).items()))
 
 
-def when_and_where(results):
+def when_and_where(results: Results) -> str:
     """Returns the last words below a table: when, where, with which versions, and how quiet."""
-    days = {}
+    days: dict[str, dict[str, None]] = {}  # {machine and versions: days, in order}
     for result in results.values():
         day, _, place = (result["measured"] or "").partition(", ")
         days.setdefault(place, {})[day] = None

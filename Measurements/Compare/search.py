@@ -6,9 +6,16 @@ point, seed, stage, reached (seconds to the target; None: never), loss at its en
 of the best, a small step away, meet it with SEEDS seeds. Both go on until no neighbour is better.
 """
 
-import collections
 import math
 import statistics
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, NamedTuple
+
+Point = tuple[int, ...]
+Try = dict[str, Any]
+Target = tuple[str, float | None]  # ("accuracy", 0.97), or ("loss", a number or None)
+Evaluations = dict[str, list[Any]]  # what: its number at each test
+Curve = Sequence[Sequence[float]]  # seconds, and the loss at each of them
 
 SEEDS = 3  # that choose the setting
 MOST_TRIES = 40  # tries of a search
@@ -17,39 +24,59 @@ PATIENCE = 1.3  # times the best time, for a try that has one seed
 LATE, TIME, REACHED = "late", "time", "reached"
 DIVERGED, HOPELESS, FAILED = "diverged", "hopeless", "failed"
 NEVER = (math.inf, math.inf)
-# A rate's step k is the value base * 2**(k / 2). values: those of a hyperparameter that is no rate.
-# start: a step, or the place of a value. highest: None for a rate without a limit.
-Hyperparameter = collections.namedtuple("Hyperparameter", "flag values base start highest")
-# limit: seconds after which a try that has not reached the target is no better than the best.
-# curve: (seconds, losses) of the best, where that never came to the target.
-Next = collections.namedtuple("Next", "point seed stage limit curve")
 
 
-def rate(flag, start, base=0.1, highest=None):
+class Hyperparameter(NamedTuple):
+    """A rate, whose step k is the value base * 2**(k / 2), or one of a few values."""
+
+    flag: str
+    values: tuple[float, ...] | None  # None for a rate
+    base: float
+    start: int  # a step, or the place of a value
+    highest: int | None  # None for a rate without a limit
+
+
+class Next(NamedTuple):
+    """What is tried next."""
+
+    point: Point
+    seed: int
+    stage: int
+    limit: float | None  # seconds after which a try without the target is no better than the best
+    curve: Curve | None  # that of the best, where it never came to the target
+
+
+def rate(flag: str, start: int, base: float = 0.1, highest: int | None = None) -> Hyperparameter:
     """Returns a Hyperparameter whose steps are a factor of 1.41 apart."""
     return Hyperparameter(flag, None, base, start, highest)
 
 
-def ladder(flag, values, start):
+def ladder(flag: str, values: Sequence[float], start: float) -> Hyperparameter:
     """Returns a Hyperparameter with these values. start: one of them."""
-    return Hyperparameter(flag, tuple(values), None, values.index(start), len(values) - 1)
+    return Hyperparameter(flag, tuple(values), 0.0, values.index(start), len(values) - 1)
 
 
-def value(hyperparameter, step):
+def value(hyperparameter: Hyperparameter, step: int) -> float:
     """Returns the value of a hyperparameter at a step."""
     if hyperparameter.values:
         return hyperparameter.values[step]
     return float(f"{hyperparameter.base * 2 ** (step / 2):.3g}")
 
 
-def has_step(hyperparameter, step):
+def has_step(hyperparameter: Hyperparameter, step: int) -> bool:
     """Returns whether a hyperparameter has this step."""
     lowest = 0 if hyperparameter.values else -math.inf
     highest = math.inf if hyperparameter.highest is None else hyperparameter.highest
     return lowest <= step <= highest
 
 
-def move(point, hyperparameters, number, steps, sums=False):
+def move(
+    point: Point,
+    hyperparameters: Sequence[Hyperparameter],
+    number: int,
+    steps: int,
+    sums: bool = False,
+) -> Point | None:
     """Returns the point after a move of one hyperparameter; None where its ladder ends.
 
     sums: whether T times more local steps push a sum that is T times larger: the learning rate,
@@ -65,7 +92,9 @@ def move(point, hyperparameters, number, steps, sums=False):
     return tuple(after)
 
 
-def neighbours(point, hyperparameters, large, sums=False):
+def neighbours(
+    point: Point, hyperparameters: Sequence[Hyperparameter], large: bool, sums: bool = False
+) -> list[Point]:
     """Returns the points one step away: a large step or a small one.
 
     Of three hyperparameters or more only the rates take small steps: all would be too many tries.
@@ -79,7 +108,7 @@ def neighbours(point, hyperparameters, large, sums=False):
     return [point for point in points if point is not None]
 
 
-def score(tried):
+def score(tried: Try) -> tuple[float, float]:
     """Returns (seconds to the target, loss) of a try, by which the least is the best."""
     if tried["reached"] is not None:
         return tried["reached"], 0.0
@@ -88,16 +117,16 @@ def score(tried):
     return math.inf, tried["loss"]
 
 
-def latest(tries, stages=(1, 2)):
+def latest(tries: Iterable[Try], stages: Collection[int] = (1, 2)) -> dict[Point, dict[int, Try]]:
     """Returns {point: {seed: its last try}}."""
-    tries_by_point = {}
+    tries_by_point: dict[Point, dict[int, Try]] = {}
     for tried in tries:
         if tried["stage"] in stages:
             tries_by_point.setdefault(tuple(tried["point"]), {})[tried["seed"]] = tried
     return tries_by_point
 
 
-def median_score(tries):
+def median_score(tries: Iterable[Try]) -> tuple[float, float]:
     """Returns the median seconds to the target of some tries, and their median loss."""
     scores = [score(tried) for tried in tries]
     median_seconds = statistics.median(seconds for seconds, _ in scores)
@@ -107,13 +136,15 @@ def median_score(tries):
     return median_seconds, statistics.median_low(losses)
 
 
-def curve(tries):
+def curve(tries: Iterable[Try]) -> Curve | None:
     """Returns (seconds, losses) of the best of some tries that lasted to the end, or None."""
     whole = [tried for tried in tries if tried["ended"] == TIME and tried["loss"] is not None]
     return min(whole, key=score)["curve"] if whole else None
 
 
-def first_stage(tries, hyperparameters, sums):
+def first_stage(
+    tries: Sequence[Try], hyperparameters: Sequence[Hyperparameter], sums: bool
+) -> Next | None:
     """Returns the Next of the stage with large steps; None after its end."""
     tried_at = {point: seeds[0] for point, seeds in latest(tries, (1,)).items()}
     start = tuple(hyperparameter.start for hyperparameter in hyperparameters)
@@ -133,17 +164,17 @@ def first_stage(tries, hyperparameters, sums):
     return None
 
 
-def best_of(tries):
+def best_of(tries: Iterable[Try]) -> Point | None:
     """Returns the point with the best medians of those that have SEEDS seeds; None without any."""
     whole = {}
     for point, seeds in latest(tries).items():
         medians = median_score(list(seeds.values()))
         if len(seeds) >= SEEDS and all(is_known(tried, medians[0]) for tried in seeds.values()):
             whole[point] = medians
-    return min(whole, key=whole.get) if whole else None
+    return min(whole, key=whole.__getitem__) if whole else None
 
 
-def is_known(tried, seconds):
+def is_known(tried: Try, seconds: float) -> bool:
     """Returns whether a try says what it would have become, for a best with these seconds.
 
     One that was ended as late has been as late as that, and perhaps no later.
@@ -151,7 +182,9 @@ def is_known(tried, seconds):
     return tried["ended"] != LATE or tried["at"] >= seconds
 
 
-def second_stage(tries, hyperparameters, sums):
+def second_stage(
+    tries: Sequence[Try], hyperparameters: Sequence[Hyperparameter], sums: bool
+) -> Next | None:
     """Returns the Next of the stage with small steps; None after its end."""
     best = best_of(tries)
     if best is None:
@@ -180,23 +213,27 @@ def second_stage(tries, hyperparameters, sums):
     return None
 
 
-def next_try(tries, hyperparameters, sums=False):
+def next_try(
+    tries: Sequence[Try], hyperparameters: Sequence[Hyperparameter], sums: bool = False
+) -> Next | None:
     """Returns the Next try of a search, None after the last one."""
     if not hyperparameters or len(tries) >= MOST_TRIES:
         return None
     return first_stage(tries, hyperparameters, sums) or second_stage(tries, hyperparameters, sums)
 
 
-def choose(tries):
+def choose(tries: Sequence[Try]) -> Point | None:
     """Returns the best point of a search; None where no try was any good."""
     if (best := best_of(tries)) is not None:
         return best
     score_at = {point: median_score(list(seeds.values())) for point, seeds in latest(tries).items()}
-    best = min(score_at, key=score_at.get, default=None)
+    best = min(score_at, key=score_at.__getitem__, default=None)
     return None if best is None or score_at[best] == NEVER else best
 
 
-def at_the_edge(tries, hyperparameters, sums=False):
+def at_the_edge(
+    tries: Sequence[Try], hyperparameters: Sequence[Hyperparameter], sums: bool = False
+) -> bool:
     """Returns whether a search ended before the neighbours of its best were all known."""
     return choose(tries) is not None and bool(
         first_stage(tries, hyperparameters, sums) or second_stage(tries, hyperparameters, sums)

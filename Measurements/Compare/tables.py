@@ -8,30 +8,34 @@ parameter server, from pull to push: no gradient's with AEASGD and AEAMSGD.
 import math
 import re
 import statistics
+from collections.abc import Collection, Mapping
+from typing import Any
 
 import verdict
 from lab.measure import text_tables
 from lab.pages import result_tables
+from report import Results
+from rich.table import Table
 
 SHOWN_TASKS = 2  # tasks whose tables the page shows
 ONE_PROCESS_ROWS = ("Non-Distributed-Setup", "Non-Distributed-Setup, 2 threads")
 
 
-def by_task(results):
+def by_task(results: Results) -> dict[str, Results]:
     """Returns {task: {row: its result}}."""
-    tasks = {}
+    tasks: dict[str, Results] = {}
     for case, result in results.items():
         task, row = case.split(": ", 1)
         tasks.setdefault(task, {})[row] = result
     return tasks
 
 
-def label(row):
+def label(row: str) -> str:
     """Returns what a table calls a row."""
     return row.removeprefix(verdict.FURTHER)
 
 
-def number_of(result, what):
+def number_of(result: dict[str, Any], what: str) -> list[tuple[float, bool]]:
     """Returns [(what each run has found, whether it may be less)].
 
     A run that has not found it counts as the worst: infinity, or none right.
@@ -46,19 +50,19 @@ def number_of(result, what):
     ]
 
 
-def median_of(result, what):
+def median_of(result: dict[str, Any], what: str) -> float | None:
     """Returns the median of all runs, a failure counted as infinity; None without any run."""
     values = [value for value, _ in number_of(result, what)]
     return statistics.median(values) if values else None
 
 
-def text(pair, form):
+def text(pair: tuple[float, bool], form: str) -> str:
     """Returns a number as a cell shows it."""
     value, early = pair
     return ("≤ " if early else "") + form.format(value)
 
 
-def median_in_words(result, what, form, times=1):
+def median_in_words(result: dict[str, Any], what: str, form: str, times: float = 1) -> str:
     """Returns the median in words, nothing where half of the runs have none: "≤ 2.0"."""
     pairs = sorted(number_of(result, what))
     values = [value for value, _ in pairs]
@@ -68,7 +72,9 @@ def median_in_words(result, what, form, times=1):
     return text((times * value, early), form)
 
 
-def spread(result, what, form, times=1, never="failed"):
+def spread(
+    result: dict[str, Any], what: str, form: str, times: float = 1, never: str = "failed"
+) -> str:
     """Returns median and range in words: "2.31 (2.02–2.90)", "5.38 (5.03–never)"."""
     pairs = sorted((times * value, early) for value, early in number_of(result, what))
     if not pairs or pairs[0][0] == math.inf:
@@ -79,30 +85,30 @@ def spread(result, what, form, times=1, never="failed"):
     return f"{median_in_words(result, what, form, times) or never} ({least}–{greatest})"
 
 
-def seconds(result):
+def seconds(result: dict[str, Any]) -> str:
     """Returns the seconds to the target in words."""
     return spread(result, verdict.SECONDS, "{:.2f}", never="never")
 
 
-def known_median(result, what, form):
+def known_median(result: dict[str, Any], what: str, form: str) -> str:
     """Returns the median of the runs that did not fail, such as of their staleness."""
     values = [run[what] for run in result["runs"] if run.get(what) is not None]
     return form.format(statistics.median(values)) if values else ""
 
 
-def shorten(words):
+def shorten(words: str) -> str:
     """Returns flags as a table shows them: "lr 0.1, T 10, rho 2.5"."""
     words = re.sub(r" --(\S+)", r", \1", re.sub(r"^--learning-rates?", "lr", words))
     words = words.replace("local-steps", "T")
     return re.sub(r"\d+\.\d{3,}", lambda number: f"{float(number[0]):.3g}", words)
 
 
-def is_example(row):
+def is_example(row: str) -> bool:
     """Returns whether a row is an example as it is, no control."""
     return ", " not in row
 
 
-def setting(result):
+def setting(result: dict[str, Any]) -> str:
     """Returns the flags that were chosen, as a table shows them."""
     if result["setting"] is None:
         return "none trains"
@@ -110,36 +116,40 @@ def setting(result):
     return shorten(result["setting"]) + end
 
 
-def tests(result):
+def tests(result: dict[str, Any]) -> str:
     """Returns the median of a run's tests."""
     numbers = [run["tests"] for run in result["runs"] if "tests" in run]
     return f"{statistics.median(numbers):.0f}" if numbers else ""
 
 
-def failures(result):
+def failures(result: dict[str, Any]) -> str:
     """Returns how many runs failed, "" where none did."""
     number = sum("failed" in run for run in result["runs"])
     return f"{number} of {len(result['runs'])}" if number else ""
 
 
-def never_arrived(result):
+def never_arrived(result: dict[str, Any]) -> str:
     """Returns how many runs never came to the target, "" where all did."""
     number = sum(value == math.inf for value in verdict.values(result, verdict.SECONDS))
     return f"{number} of {len(result['runs'])}" if number else ""
 
 
-def beside_one(results, task, row):
+def beside_one(results: Results, task: str, row: str) -> str:
     """Returns the verdict on a row beside the best single process: sooner, later, or neither: –."""
     rows = by_task(results)[task]
-    alone = [name for name in ONE_PROCESS_ROWS if name in rows and rows[name]["runs"]]
-    if not alone or row in ONE_PROCESS_ROWS or not rows[row]["runs"]:
+    medians = {}
+    for name in ONE_PROCESS_ROWS:
+        median = median_of(rows[name], verdict.SECONDS) if name in rows else None
+        if median is not None:
+            medians[name] = median
+    if not medians or row in ONE_PROCESS_ROWS or not rows[row]["runs"]:
         return ""
-    best = min(alone, key=lambda name: median_of(rows[name], verdict.SECONDS))
+    best = min(medians, key=medians.__getitem__)
     less = verdict.verdict(results, task, row, best)
     return {True: "sooner", False: "later", None: "–"}[less]
 
 
-def target(result):
+def target(result: dict[str, Any]) -> str:
     """Returns what the runs of a row shall reach, in words."""
     what, number = result["target"]
     if what == "accuracy":
@@ -147,12 +157,12 @@ def target(result):
     return "a loss that one process had" if number is None else f"a loss of {number:.3f}"
 
 
-def shares_accuracy(result):
+def shares_accuracy(result: dict[str, Any]) -> bool:
     """Returns whether the metric of a row's runs is a share, such as 0.97."""
     return result["target"][0] == "accuracy"
 
 
-def table_of(results):
+def table_of(results: Results) -> Table:
     """Returns the table with all columns."""
     columns = ["task", "example", "tasks", "setting", "tuning runs", "tests", "test loss"]
     columns += [
@@ -194,7 +204,7 @@ def table_of(results):
     return table
 
 
-def missing(results, due):
+def missing(results: Results, due: Mapping[str, Collection[str]]) -> str:
     """Returns a sentence about what is not measured, if anything. due: {task: its rows}."""
     measured_tasks, parts = by_task(results), []
     for task, rows in due.items():
@@ -204,7 +214,7 @@ def missing(results, due):
     return f"Not yet measured: {'; '.join(parts)}." if parts else ""
 
 
-def page(results, due, words):
+def page(results: Results, due: Mapping[str, Collection[str]], words: str) -> str:
     """Returns the tables of the page in Markdown, narrow enough for GitHub.
 
     They are those of the first tasks; the others, and the controls, stand in table.txt only.
@@ -240,12 +250,12 @@ def page(results, due, words):
     return "\n\n".join([*parts, f"{missing(results, due)}{floor} {words}".strip()])
 
 
-def mark_verdict(cell, beside):
+def mark_verdict(cell: str, beside: str) -> str:
     """Returns the seconds of a row; they are bold where it is sooner than one process."""
     return {"sooner": f"**{cell}**", "later": f"{cell}, later"}.get(beside, cell)
 
 
-def compared_cells(result):
+def compared_cells(result: dict[str, Any]) -> list[str]:
     """Returns the cells of a row for the page of its example: its setting, seconds, test loss."""
     if result["setting"] is None:
         return ["no setting that trains", "never", "failed"]

@@ -26,9 +26,14 @@ import math
 import pathlib
 import re
 import statistics
+from collections.abc import Sequence
+from typing import Any
 
 import report
 from lab.measure import arguments
+from report import Results
+
+Quantity = str | float  # the name of a number, such as SECONDS, or a test loss
 
 LEVEL = 0.01  # p of a difference is below it
 AGAIN_SUFFIX = ", A/A"  # behind the name of a row that was measured a second time
@@ -43,12 +48,12 @@ MARK = re.compile(
 )
 
 
-def plain_name(row):
+def plain_name(row: str) -> str:
     """Returns the name of a row as a mark may write it: HTML allows no -- in a comment."""
     return row.removeprefix(FURTHER).replace("--", "")
 
 
-def rows_of(results, task):
+def rows_of(results: Results, task: str) -> Results:
     """Returns {plain name of a row: its result} of a task's rows that have runs."""
     rows = {}
     for case, result in results.items():
@@ -58,12 +63,12 @@ def rows_of(results, task):
     return rows
 
 
-def at_first_look(run, seconds):
+def at_first_look(run: dict[str, Any], seconds: float | None) -> bool:
     """Returns whether a run may have been before these seconds where it was at them."""
     return seconds is not None and seconds == run.get("first_look")
 
 
-def values(result, what, least=False):
+def values(result: dict[str, Any], what: Quantity, least: bool = False) -> list[float]:
     """Returns what each run has reached; infinity of one that has not.
 
     what: the name of a number, such as SECONDS; or a test loss: the seconds to it. least: what was
@@ -80,7 +85,7 @@ def values(result, what, least=False):
     return numbers
 
 
-def probability(numbers, other_numbers):
+def probability(numbers: Sequence[float], other_numbers: Sequence[float]) -> float:
     """Returns the two-sided p of the exact rank test. Equal values share their mean rank."""
     pooled = sorted([*numbers, *other_numbers])
     ranks = [
@@ -93,7 +98,7 @@ def probability(numbers, other_numbers):
     return sum(group >= observed - 1e-9 for group in distances) / len(distances)
 
 
-def share(median, other_median):
+def share(median: float, other_median: float) -> float:
     """Returns how far two medians are apart, as a share of the smaller one."""
     lesser, greater = sorted((median, other_median))
     if lesser == math.inf:
@@ -101,7 +106,7 @@ def share(median, other_median):
     return (greater - lesser) / lesser if lesser else math.inf
 
 
-def noises(results, what):
+def noises(results: Results, what: Quantity) -> dict[str, float]:
     """Returns {task: the share by which the medians of its A/A row differ}."""
     shares = {}
     for case, result in results.items():
@@ -114,7 +119,7 @@ def noises(results, what):
     return shares
 
 
-def noise(results, task, what):
+def noise(results: Results, task: str, what: Quantity) -> float | None:
     """Returns the share of a task, or else the greatest of all tasks; None where there is none.
 
     To a loss runs often come at one look, so the share to the target counts if it is greater.
@@ -130,7 +135,7 @@ def noise(results, task, what):
     return max(shares, default=None)
 
 
-def is_less(results, task, row, other, what=SECONDS):
+def is_less(results: Results, task: str, row: str, other: str, what: Quantity = SECONDS) -> bool:
     """Returns whether one row of a task is sooner than another, or its number is less."""
     rows, floor = rows_of(results, task), noise(results, task, what)
     row_values = values(rows[plain_name(row)], what)
@@ -141,29 +146,35 @@ def is_less(results, task, row, other, what=SECONDS):
     return probability(row_values, other_values) < LEVEL and share(median, other_median) > floor
 
 
-def verdict(results, task, row, other, what=SECONDS):
+def verdict(
+    results: Results, task: str, row: str, other: str, what: Quantity = SECONDS
+) -> bool | None:
     """Returns which of two rows is less: True: the first, False: the second, None: neither."""
     if is_less(results, task, row, other, what):
         return True
     return False if is_less(results, task, other, row, what) else None
 
 
-def fault(results, mark, losses, task, first_rows, second_rows):
+def fault(
+    results: Results, mark: str, losses: str, task: str, first_rows: str, second_rows: str
+) -> str | None:
     """Returns a sentence if the results do not say what a mark says; None if they do.
 
     losses: to which test losses, in digits; or which of LAST_LOSSES; "" for the task's target.
     """
     rows = rows_of(results, task)
-    first_rows, second_rows = first_rows.split("; "), second_rows.split("; ")
-    if missing := [name for name in (*first_rows, *second_rows) if plain_name(name) not in rows]:
+    first, second = first_rows.split("; "), second_rows.split("; ")
+    if missing := [name for name in (*first, *second) if plain_name(name) not in rows]:
         return f"the results have no row {missing[0]} of the task {task}"
-    quantities = [LAST_LOSSES.get(loss) or float(loss) for loss in losses.split(", ") if loss] or [
-        SECONDS
+    quantities: list[Quantity] = [
+        LAST_LOSSES.get(loss) or float(loss) for loss in losses.split(", ") if loss
     ]
+    if not quantities:
+        quantities = [SECONDS]
     known_quantities = [*LAST_LOSSES.values(), SECONDS, *report.LOSSES]
     if unknown := [quantity for quantity in quantities if quantity not in known_quantities]:
         return f"the results have no seconds to a loss of {unknown[0]:g}, but to {report.LOSSES}"
-    for quantity, row, other in itertools.product(quantities, first_rows, second_rows):
+    for quantity, row, other in itertools.product(quantities, first, second):
         less_than = verdict(results, task, row, other, quantity)
         if less_than is MARKS[mark]:
             continue
@@ -171,9 +182,10 @@ def fault(results, mark, losses, task, first_rows, second_rows):
             return f"{task}: {row} and {other} are not separable"
         lesser, greater = (row, other) if less_than else (other, row)
         return f"{task}: {lesser} is {'less' if losses in LAST_LOSSES else 'sooner'} than {greater}"
+    return None
 
 
-def in_words(results, task, row, other, what):
+def in_words(results: Results, task: str, row: str, other: str, what: Quantity) -> str:
     """Returns the verdict on two rows in a line, with the numbers from which it follows."""
     rows = rows_of(results, task)
     row_values = values(rows[plain_name(row)], what)
@@ -187,7 +199,7 @@ def in_words(results, task, row, other, what):
     return f"{lesser} (p = {p:.3f}, medians {medians}, A/A: {again})"
 
 
-def main():
+def main() -> None:
     parser = arguments.Parser(__doc__)
     parser.add_argument("pair", help='"TASK: ROW / ROW"')
     losses = ", ".join(f"{loss:g}" for loss in report.LOSSES)
@@ -201,9 +213,12 @@ def main():
     flags = parser.parse_args()
     pair = re.fullmatch(r"(.+?): (.+) / (.+)", flags.pair)
     path = pathlib.Path(__file__).with_name("results.json")
-    if not pair or not path.exists():
-        parser.error('write "TASK: ROW / ROW"' if path.exists() else f"there is no {path}")
+    if not path.exists():
+        parser.error(f"there is no {path}")
+    if not pair:
+        parser.error('write "TASK: ROW / ROW"')
     results = json.loads(path.read_text())
+    assert pair  # or the parser has ended this process
     task, row, other = pair.groups()
     rows = rows_of(results, task)
     if missing := [name for name in (row, other) if plain_name(name) not in rows]:

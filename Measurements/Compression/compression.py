@@ -7,18 +7,21 @@ Kind:          driver
 Run:           bash run.sh
 """
 
-import collections
+import argparse
 import math
 import pathlib
 import statistics
 import tempfile
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from lab import examples
 from lab.measure import arguments, charts, example_runs, forked, sessions, text_tables
+from rich.table import Table
 
 RING, COMPRESSED = "Ring-AllReduce", "Further-Algorithms/Compressed-AllReduce"
 # name: (the example, its flags)
-COMPRESSORS = {
+COMPRESSORS: dict[str, tuple[str, list[object]]] = {
     "none": (RING, []),
     "PowerSGD, rank 1": (COMPRESSED, ["--rank", 1]),
     "PowerSGD, rank 4": (COMPRESSED, ["--rank", 4]),
@@ -35,11 +38,18 @@ COUNTED_WORKERS = (4, 8)  # of the runs that count bytes only
 COUNTED_UPDATES = 20  # of such a run
 POINTS = 50  # of a curve
 COLUMNS = 3  # pictures in a row
-# name: what it is called. counts: whether its first run has others beside it, which count bytes.
-Case = collections.namedtuple("Case", "name example flags counts")
 
 
-def all_cases():
+class Case(NamedTuple):
+    """What is trained."""
+
+    name: str
+    example: str
+    flags: Sequence[object]
+    counts: bool  # whether its first run has others beside it, which count bytes
+
+
+def all_cases() -> list[Case]:
     """Returns the Cases."""
     cases = []
     for name, (example, flags) in COMPRESSORS.items():
@@ -50,12 +60,12 @@ def all_cases():
     return cases
 
 
-def by_compressor(results):
+def by_compressor(results: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
     """Returns {the compressor, and perhaps "without e": its runs}, as a table names it."""
     return {case.rpartition(": ")[0]: runs for case, runs in results.items()}
 
 
-def train(case, workers, updates, seed, directory):
+def train(case: Case, workers: int, updates: int, seed: int, directory: pathlib.Path) -> bool:
     """Trains in `directory`; returns whether the loss stayed a number."""
     flags = ["--steps", updates, "--seed", seed, *case.flags]
     script = examples.main_script(case.example)
@@ -63,10 +73,10 @@ def train(case, workers, updates, seed, directory):
     return trained
 
 
-def measure(case, repeat, flags):
+def measure(case: Case, repeat: int, flags: argparse.Namespace) -> dict[str, Any]:
     """Trains once; returns the numbers of the run."""
-    with tempfile.TemporaryDirectory() as folder:
-        folder = pathlib.Path(folder)
+    with tempfile.TemporaryDirectory() as path:
+        folder = pathlib.Path(path)
         trained = train(case, WORKERS, flags.updates, repeat, folder / "run")
         result = summarize_run(trained, folder / "run")
         if case.counts and not repeat:  # the bytes are the same in each run
@@ -77,12 +87,12 @@ def measure(case, repeat, flags):
         return result
 
 
-def kilobytes_sent(pushes):
+def kilobytes_sent(pushes: list[dict[str, Any]]) -> float:
     """Returns the KB that a worker sends in an update: all together send what all receive."""
     return statistics.fmean(push["bytes"] for push in pushes) / 2 / 1000
 
 
-def summarize_run(trained, directory):
+def summarize_run(trained: bool, directory: pathlib.Path) -> dict[str, Any]:
     """Returns the numbers of a run that has ended."""
     pushes, tests = example_runs.pushes(directory), example_runs.tests(directory)
     has_loss = trained and math.isfinite(tests[-1]["test_loss"])
@@ -99,7 +109,7 @@ def summarize_run(trained, directory):
     }
 
 
-def table_of(results):
+def table_of(results: dict[str, Any]) -> Table:
     """Returns the table, a section for each compressor."""
     workers = (WORKERS, *COUNTED_WORKERS)
     columns = [f"KB, {n} workers" for n in workers]
@@ -125,13 +135,13 @@ def table_of(results):
     return table
 
 
-def last_losses(run):
+def last_losses(run: dict[str, Any]) -> float:
     """Returns the mean of a run's training losses in its last tenth."""
     count = max(1, len(run["losses"]) // 10)
     return statistics.fmean(run["losses"][-count:])
 
 
-def draw(results, path, source):
+def draw(results: dict[str, Any], path: pathlib.Path, source: pathlib.Path) -> None:
     """Draws the training loss against the updates, with e and without."""
     names = [name for name in COMPRESSORS if name not in UNBIASED_COMPRESSORS]
     results = by_compressor(results)
@@ -164,7 +174,7 @@ def draw(results, path, source):
     charts.save(figure, path, source)
 
 
-def main():
+def main() -> None:
     parser = arguments.Parser(__doc__)
     parser.number("--updates", 2000, "updates of a run")
     parser.full("all cases; without it three, once each")

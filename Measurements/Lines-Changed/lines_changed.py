@@ -16,6 +16,7 @@ import re
 import sys
 import tempfile
 import tokenize
+from collections.abc import Sequence
 
 from lab.measure import arguments, example_runs, text_tables
 
@@ -38,7 +39,7 @@ WAYS = [
 LEAST_ACCURACY = 0.85  # the accuracy that each program must reach
 
 
-def lines_of(name):
+def lines_of(name: str) -> list[str]:
     """Returns the lines of a program that say something."""
     text = (PROGRAMS / f"{name}.py").read_text()
     lines = text.splitlines()
@@ -50,7 +51,7 @@ def lines_of(name):
     return [line.rstrip() for line in lines[begin:] if line.strip()]
 
 
-def count_changes(program, other):
+def count_changes(program: str, other: str) -> tuple[int, int, int]:
     """Returns how many lines another program adds to one, changes, and takes away."""
     added, changed, removed = 0, 0, 0
     matcher = difflib.SequenceMatcher(None, lines_of(program), lines_of(other), autojunk=False)
@@ -63,7 +64,7 @@ def count_changes(program, other):
     return added, changed, removed
 
 
-def measure_accuracy(name, launcher):
+def measure_accuracy(name: str, launcher: Sequence[object]) -> float:
     """Runs a program to its end; returns the accuracy that it prints."""
     with tempfile.TemporaryDirectory() as folder:
         output = example_runs.run([*launcher, str(PROGRAMS / f"{name}.py")], folder)
@@ -74,7 +75,7 @@ def measure_accuracy(name, launcher):
     return float(accuracies[0])
 
 
-def versions():
+def versions() -> list[str]:
     """Returns the names and versions of what the programs use."""
     by_name = {
         distribution.name.lower().replace("_", "-"): distribution.version
@@ -84,7 +85,7 @@ def versions():
     return [f"{name} {by_name[name]}" for name in names if name in by_name]
 
 
-def main():
+def main() -> None:
     parser = arguments.Parser(__doc__)
     _, chosen = parser.only(WAYS)
     console = text_tables.table_console(100)

@@ -8,11 +8,14 @@ Run:           bash run.sh
 """
 
 import os
+import pathlib
 import sys
 import tempfile
+from collections.abc import Sequence
+from typing import Any
 
-from lab import examples, references
-from lab.measure import arguments, example_runs, sessions, text_tables
+from lab import examples
+from lab.measure import arguments, example_runs, perceptron, sessions, text_tables
 
 os.environ.update(TF_CPP_MIN_LOG_LEVEL="2", TF_ENABLE_ONEDNN_OPTS="0")  # so that it starts quietly
 import numpy as np
@@ -24,7 +27,7 @@ VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"  # behind the names of TensorFlow 2's chec
 BOUND = 1e-6  # of the difference of a step from the one on the union
 ONE_STEP_A_CALL = ["--steps-per-call", "1"]  # so that each step can be saved
 # What it is called, what runs it, its flags, whether its rate is per worker.
-IMPLEMENTATIONS = [
+IMPLEMENTATIONS: list[arguments.Case] = [
     ("Synchronous-SGD", "Synchronous-SGD/run.sh", [], False),
     ("SyncReplicasOptimizer", "From-TensorFlow-1/Synchronous-SGD-Optimizer/run.sh", [], False),
     ("towers", "Multiple-GPUs-Single-Machine/run.sh", ONE_STEP_A_CALL, False),
@@ -35,13 +38,13 @@ IMPLEMENTATIONS = [
 ]
 
 
-def read_checkpoints(directory):
+def read_checkpoints(directory: pathlib.Path | str) -> dict[int, list[np.ndarray]]:
     """Returns {step: w after it, a list of arrays} from the checkpoints of a run."""
     paths = tf.train.get_checkpoint_state(directory).all_model_checkpoint_paths
     return {int(path.rsplit("-", 1)[1]): parameters(path) for path in paths}
 
 
-def parameters(path):
+def parameters(path: str) -> list[np.ndarray]:
     """Returns the kernel and the bias of each layer in turn, from a checkpoint of any example.
 
     There w is one vector, or a variable for each of them; either API has names of its own.
@@ -58,7 +61,7 @@ def parameters(path):
     return [reader.get_tensor(name).astype(np.float64) for name in names]
 
 
-def data():
+def data() -> tuple[np.ndarray, np.ndarray]:
     """The digits as all examples cut them: x_train [1437, 64] and y_train [1437]."""
     from sklearn.datasets import load_digits
 
@@ -67,7 +70,7 @@ def data():
     return x[order][:-360].astype(np.float32) / 16, y[order][:-360]
 
 
-def union(n, step, rows):
+def union(n: int, step: int, rows: int) -> np.ndarray:
     """The rows of mini-batch number `step` of each of n workers; k has every n-th row from k on."""
     shards = [np.arange(rows)[k::n] for k in range(n)]
     keys = [[SEED * 65536 + k, step] for k in range(n)]
@@ -78,7 +81,7 @@ def union(n, step, rows):
     return np.concatenate([shard[place] for shard, place in zip(shards, places)])
 
 
-def compare(path, n):
+def compare(path: pathlib.Path | str, n: int) -> tuple[float, float]:
     """(the largest difference of w after a step from the same step on the union, the largest move)
 
     path: the run directory of n workers that saved w after each step, or after all but the first.
@@ -90,21 +93,21 @@ def compare(path, n):
     move = 0
     for step in range(min(w), STEPS):
         rows = union(n, step, len(x))
-        _, g = references.perceptron(w[step], x[rows], y[rows])
+        _, g = perceptron.loss_and_gradient(w[step], x[rows], y[rows])
         for before, d, after in zip(w[step], g, w[step + 1]):
             difference = max(difference, np.abs(before - LEARNING_RATE * d - after).max())
             move = max(move, np.abs(after - before).max())
     return difference, move
 
 
-def saving_flags(n, scaled=False):
+def saving_flags(n: int, scaled: bool = False) -> list[str]:
     """Returns the flags with which a run saves what compare() reads."""
     rate = LEARNING_RATE / n if scaled else LEARNING_RATE
     flags = f"--steps {STEPS} --checkpoint-steps 1 --batch-size {BATCH_SIZE} --seed {SEED}"
     return [*flags.split(), "--learning-rate", str(rate)]
 
 
-def measure(n, launcher, flags, scaled):
+def measure(n: int, launcher: str, flags: Sequence[str], scaled: bool) -> tuple[float, float]:
     """Trains n workers by one implementation; returns what compare() does."""
     if "Multiple" in launcher:
         flags = [*flags, "--devices", str(n)]
@@ -114,15 +117,19 @@ def measure(n, launcher, flags, scaled):
         return compare(directory, n)
 
 
-def main():
+def main() -> None:
     parser = arguments.Parser(__doc__)
     parser.number("--workers", [2, 3], "of each", nargs="+")
     flags, chosen = parser.only(IMPLEMENTATIONS)
     tf.config.set_visible_devices([], "GPU")  # their memory is for the examples
     workers = dict.fromkeys(flags.workers)  # each number once
     console = text_tables.table_console(100)
-    cases = [((name, n), n, *settings) for name, *settings in chosen for n in workers]
-    results = sessions.measure_round_robin(console, cases, 1, lambda case, _: measure(*case[1:]))
+    cases: list[arguments.Case] = [
+        ((name, n), n, *settings) for name, *settings in chosen for n in workers
+    ]
+    results: dict[Any, Any] = sessions.measure_round_robin(
+        console, cases, 1, lambda case, _: measure(*case[1:])
+    )
     columns = "implementation", "workers", "apart from the union", "moved in a step"
     table = text_tables.plain_table(*columns)
     failures = 0

@@ -7,11 +7,15 @@ Kind:          driver
 Run:           bash run.sh
 """
 
+import argparse
 import json
+import pathlib
 import statistics
 
 from lab import examples
 from lab.measure import arguments, charts, example_runs, sessions, text_tables
+from rich.console import Console
+from rich.table import Table
 
 SCRIPT = examples.main_script("Collective-AllReduce")
 LAYERS = 'keras.layers.Dense(128, "relu"),\n            keras.layers.Dense(64, "relu"),'
@@ -21,6 +25,7 @@ WIDE_LAYERS = (
 GRADIENTS = "    loss, g = gradient(w_k, version)\n"
 WAIT = GRADIENTS + "    with tf.control_dependencies(g):\n        g = [tf.identity(d) for d in g]\n"
 ALL_IN_ONE = "all in one, after back-propagation"
+Times = dict[str, list[float]]  # {a case: the milliseconds of a step of each run}
 CASES = [  # what it is called, bytes in a pack, whether it sends while back-propagation goes on
     ("each tensor alone, after back-propagation", 1, False),
     ("each tensor alone, during back-propagation", 1, True),
@@ -30,7 +35,7 @@ CASES = [  # what it is called, bytes in a pack, whether it sends while back-pro
 ]
 
 
-def milliseconds(size, overlap, flags):
+def milliseconds(size: float, overlap: bool, flags: argparse.Namespace) -> float:
     """The time of a step, from its run's result.json. Exits with its last lines when it fails."""
     changes = [(LAYERS, WIDE_LAYERS)]
     if not overlap:
@@ -43,7 +48,7 @@ def milliseconds(size, overlap, flags):
     return 1000 * flags.batch_size * result["workers"] / result["examples_per_second"]
 
 
-def table_of(times):
+def table_of(times: Times) -> Table:
     """Returns the table."""
     medians = {name: statistics.median(runs) for name, runs in times.items()}
     all_in_one = medians.get(ALL_IN_ONE)
@@ -53,7 +58,7 @@ def table_of(times):
     return table
 
 
-def draw(times, path, source):
+def draw(times: Times, path: pathlib.Path, source: pathlib.Path) -> None:
     """Draws the gradients per second of each case, coloured by the size of the packs."""
     sizes = dict.fromkeys(size for _, size, _ in CASES)
     colour_of_size = dict(zip(sizes, charts.COLOURS))
@@ -73,7 +78,7 @@ def draw(times, path, source):
     )
 
 
-def main():
+def main() -> None:
     parser = arguments.Parser(__doc__)
     parser.number("--steps", 200, "of a run")
     parser.number("--repeats", 5, "of each case")
@@ -81,9 +86,9 @@ def main():
     parser.redraw(__file__)
     flags, cases = parser.only(CASES)
 
-    def measure(console, _):
+    def measure(console: Console, _: object) -> tuple[Times, str]:
         times = sessions.measure_round_robin(
-            console, cases, flags.repeats, lambda case, _: milliseconds(*case[1:], flags)
+            console, cases, flags.repeats, lambda case, _: milliseconds(case[1], case[2], flags)
         )
         return times, (
             f"2 workers, 8.7 MB of gradients, batches of {flags.batch_size}; {flags.steps} steps, "

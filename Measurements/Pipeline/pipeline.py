@@ -17,10 +17,15 @@ import re
 import shutil
 import statistics
 import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from lab import examples
 from lab.measure import arguments, charts, example_runs, sessions, text_tables
 from matplotlib import colormaps
+from matplotlib.axes import Axes
+from rich.console import Console
+from rich.table import Table
 
 SCRIPT = examples.main_script("Model-Parallelism")
 SCHEDULES = {"gpipe": "GPipe", "1f1b": "1F1B"}
@@ -50,16 +55,45 @@ LATE_LAYERS = [
 # An op has one thread.
 THREADS = {"TF_NUM_INTRAOP_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
-# K places, each a worker with a core of its own; or if late, logical devices of one process.
-Case = collections.namedtuple("Case", "name schedule K M late")
-# An op: the place, forward / backward / update, the micro-batch or None, begin and end in seconds.
-Op = collections.namedtuple("Op", "place phase number begin end")
-# A row of the table: the case, the median seconds of an update, and idle shares: of each place, and
-# their mean. stored: the most micro-batches that each place has stored.
-Row = collections.namedtuple("Row", "name schedule K M late seconds shares mean stored")
+# {phase: [[place, micro-batch, begin, end in microseconds]]}
+Packed = dict[str, list[list[Any]]]
 
 
-def read(path):
+class Case(NamedTuple):
+    """K places, each a worker with a core of its own; or if late, devices of one process."""
+
+    name: str
+    schedule: str
+    K: int
+    M: int  # micro-batches
+    late: bool
+
+
+class Op(NamedTuple):
+    """What a place has computed, and when, in seconds."""
+
+    place: int
+    phase: str  # forward, backward or update
+    number: int | None  # of the micro-batch
+    begin: float
+    end: float
+
+
+class Row(NamedTuple):
+    """A row of the table: a case, and what was measured of it."""
+
+    name: str
+    schedule: str
+    K: int
+    M: int
+    late: bool
+    seconds: float  # of an update: the median
+    shares: list[float]  # in which each place was idle
+    mean: float  # of these shares
+    stored: list[int]  # the most micro-batches that each place has stored
+
+
+def read(path: pathlib.Path) -> list[Op]:
     """The ops of one update, from a timeline of the run; time 0 is the begin of the first."""
     events = json.loads(path.read_text())["traceEvents"]
     names = {event["pid"]: event["args"]["name"] for event in events if event["ph"] == "M"}
@@ -82,7 +116,7 @@ def read(path):
     return [op._replace(begin=op.begin - start, end=op.end - start) for op in ops]
 
 
-def covered_seconds(spans):
+def covered_seconds(spans: Iterable[tuple[float, float]]) -> float:
     """How long at least one of the spans [(begin, end)] lasts."""
     total, until = 0.0, float("-inf")
     for begin, end in sorted(spans):
@@ -91,16 +125,17 @@ def covered_seconds(spans):
     return total
 
 
-def idle_shares(ops, K):
+def idle_shares(ops: Sequence[Op], K: int) -> tuple[float, list[float]]:
     """The seconds of an update, and of these the share in which each place computed nothing."""
     seconds = max(op.end for op in ops)
     busy = [covered_seconds([(op.begin, op.end) for op in ops if op.place == k]) for k in range(K)]
     return seconds, [1 - busy_seconds / seconds for busy_seconds in busy]
 
 
-def most_stored(ops, k):
+def most_stored(ops: Sequence[Op], k: int) -> int:
     """The most micro-batches that have begun forward in place k, and are not back, at any time."""
-    begun, back = {}, {}
+    begun: dict[int | None, float] = {}
+    back: dict[int | None, float] = {}
     for op in ops:
         if (op.place, op.phase) == (k, "forward"):
             begun[op.number] = min(op.begin, begun.get(op.number, op.begin))
@@ -112,7 +147,7 @@ def most_stored(ops, k):
     )
 
 
-def measure(case, updates, threads):
+def measure(case: Case, updates: int, threads: int) -> list[list[Op]]:
     """Returns the ops of each update of one run."""
     if case.late:
         changes, workers, batch_size = LATE_LAYERS, 1, LATE_BATCH
@@ -127,14 +162,14 @@ def measure(case, updates, threads):
         command += ["--steps", steps, "--timeline-steps", TIMELINE_STEPS, *devices]
         command += ["--batch-size", batch_size, "--micro-batches", case.M]
         command += ["--schedule", case.schedule]
-        env = {**THREADS, "TF_NUM_INTEROP_THREADS": str(threads)}
+        env: dict[str, Any] = {**THREADS, "TF_NUM_INTEROP_THREADS": str(threads)}
         shutil.copy(pathlib.Path(__file__).with_name("late.py"), script.parent)
         example_runs.run(command, directory, **env)
         paths = {int(path.stem.split("-")[1]): path for path in directory.glob("timeline-*.json")}
         return [read(paths[step]) for step in sorted(paths) if step > TIMELINE_STEPS * WARM_UP]
 
 
-def moments(ops, place):
+def moments(ops: Sequence[Op], place: int) -> Iterator[tuple[float, float, list[Op]]]:
     """[(begin, end, the ops of a place at work between them)], with no change in between."""
     ops = [op for op in ops if op.place == place and op.end > op.begin]
     times = sorted({time for op in ops for time in (op.begin, op.end)})
@@ -142,9 +177,9 @@ def moments(ops, place):
         yield begin, end, [op for op in ops if op.begin < end and op.end > begin]
 
 
-def draw_lane(axes, ops, place, low, height):
+def draw_lane(axes: Axes, ops: Sequence[Op], place: int, low: float, height: float) -> None:
     """The ops of a place; two ops at once share the core, and here the height of the lane."""
-    areas = {}
+    areas: dict[tuple[str, int], tuple[float, float, float]] = {}
     for begin, end, running in moments(ops, place):
         for row, op in enumerate(sorted(running, key=lambda op: (op.phase, op.number or 0))):
             part = height / len(running)
@@ -160,13 +195,14 @@ def draw_lane(axes, ops, place, low, height):
             if op.number is not None:
                 areas[op.phase, op.number] = max(area, areas.get((op.phase, op.number), area))
     for (_, number), (_, x, y) in areas.items():
-        axes.text(x, y, number, ha="center", va="center", fontsize=9)
+        axes.text(x, y, str(number), ha="center", va="center", fontsize=9)
 
 
-def draw(results, path, source):
+def draw(results: dict[str, Any], path: pathlib.Path, source: pathlib.Path) -> None:
     """The timelines of {case: ops of an update}: a lane for each place, white is idle."""
     shown = [(Case(*update["case"]), unpack(update["ops"])) for update in results["updates"]]
-    ends = collections.defaultdict(float)  # by K, so that two schedules have the same axis of time
+    # By K, so that two schedules have the same axis of time.
+    ends: dict[int, float] = collections.defaultdict(float)
     for case, ops in shown:
         ends[case.K] = max(ends[case.K], *(op.end for op in ops))
     lanes = [case.K for case, _ in shown]
@@ -195,14 +231,15 @@ def draw(results, path, source):
     charts.save(figure, path, source)
 
 
-def colour(op):
+def colour(op: Op) -> str | tuple[float, ...]:
     """That of the micro-batch, light in the forward pass."""
     if op.number is None:
         return "0.35"
-    return colormaps["tab20"].colors[op.number % 10 * 2 + (op.phase == "forward")]
+    tab20: Any = colormaps["tab20"]  # a ListedColormap
+    return tab20.colors[op.number % 10 * 2 + (op.phase == "forward")]
 
 
-def numbers(text):
+def numbers(text: str) -> list[int]:
     """A type of flag: whole numbers that divide the mini-batches, with commas between them."""
     values = [int(part) for part in text.split(",")]
     if not all(M > 0 and LATE_BATCH % M == 0 for M in values):
@@ -210,7 +247,7 @@ def numbers(text):
     return values
 
 
-def all_cases(micro_batches):
+def all_cases(micro_batches: Iterable[int]) -> list[Case]:
     """Returns the cases. Below four micro-batches four places would have nothing to choose."""
     cases = [("gpipe", 1, 1, False)]
     cases += [(schedule, 2, M, False) for schedule in SCHEDULES for M in micro_batches]
@@ -218,7 +255,7 @@ def all_cases(micro_batches):
     return [Case(f"{schedule} {K} {M}", schedule, K, M, late) for schedule, K, M, late in cases]
 
 
-def summary(case, updates):
+def summary(case: Case, updates: Sequence[Sequence[Op]]) -> tuple[Row, Sequence[Op]]:
     """Returns the Row of a case, and the update nearest to its medians."""
     times = [idle_shares(ops, case.K) for ops in updates]
     seconds = statistics.median(seconds for seconds, _ in times)
@@ -232,7 +269,7 @@ def summary(case, updates):
     return Row(*case, seconds, shares, mean, stored), nearest
 
 
-def main():
+def main() -> None:
     parser = arguments.Parser(__doc__)
     parser.add_argument(
         "--micro-batches", type=numbers, default="1,2,4,8,16", help="of each case (%(default)s)"
@@ -247,7 +284,7 @@ def main():
     parser.redraw(__file__)
     flags = parser.parse_args()
 
-    def measure_all(console, _):
+    def measure_all(console: Console, _: object) -> tuple[dict[str, Any], str]:
         if not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2:
             sys.exit("pipeline: two cores are needed, and Linux, to give each worker its own")
         runs = sessions.measure_round_robin(
@@ -280,7 +317,7 @@ def main():
     report.make(measure_all)
 
 
-def table_of(results):
+def table_of(results: dict[str, Any]) -> Table:
     """Returns the table."""
     table = text_tables.plain_table("schedule")
     for column in "K", "M", "ms", "idle, each", "all", "(K-1)/(M+K-1)", "stored, each", "speed-up":
@@ -302,7 +339,7 @@ def table_of(results):
     return table
 
 
-def pack(ops):
+def pack(ops: Iterable[Op]) -> Packed:
     """The ops as lists of numbers: {phase: [[place, micro-batch, begin, end in microseconds]]}."""
     packed = collections.defaultdict(list)
     for op in ops:
@@ -311,7 +348,7 @@ def pack(ops):
     return packed
 
 
-def unpack(packed):
+def unpack(packed: Packed) -> list[Op]:
     """Returns the ops that pack() has made lists of numbers."""
     return [
         Op(place, phase, number, begin / 1e6, end / 1e6)

@@ -11,33 +11,39 @@ Run:           bash run.sh
 import json
 import multiprocessing
 import os
+import pathlib
 import resource
 import socket
 import statistics
 import sys
 import time
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
+from typing import Any
 
 import numpy as np
 from lab import examples
 from lab.measure import arguments, charts, example_runs, sessions, text_tables
-from rich.console import Group
+from rich.console import Console, Group
 from tfrun.launch import cluster
 from tfrun.launch.task import end_with_parent
 
 SCRIPT = examples.main_script("Ring-AllReduce")
 BYTES_AT_ONCE = 64 * 10**6  # bytes in one measurement, as far as 300 vectors have as many
 TENSORFLOW = "TensorFlow's ring, 2 workers"
+Costs = dict[tuple[str, int], list[dict[str, float]]]  # {(case, size): its repeats}
+Rates = dict[tuple[str, int], list[float]]  # {(case, size): bytes a second of each repeat}
 
 
 class Timed:
     """Measures what is in its `with` block."""
 
-    def __enter__(self):
+    def __enter__(self) -> "Timed":
         self.usage = resource.getrusage(resource.RUSAGE_SELF)
         self.began = time.perf_counter()
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         seconds = time.perf_counter() - self.began
         usage = resource.getrusage(resource.RUSAGE_SELF)
         before = self.usage
@@ -48,12 +54,14 @@ class Timed:
             "waits": usage.ru_nvcsw - before.ru_nvcsw,
         }
 
-    def answer(self, times, sent, is_right):
+    def answer(
+        self, times: int, sent: float, is_right: bool
+    ) -> tuple[dict[str, float], float, bool]:
         """Returns the cost and the bytes sent of one of `times` all-reduces, and `is_right`."""
         return {name: cost / times for name, cost in self.cost.items()}, sent / times, is_right
 
 
-def worker(script, n, rank, addresses, orders):
+def worker(script: Any, n: int, rank: int, addresses: Sequence[str], orders: Connection) -> None:
     """A process: all-reduces vectors of the sizes that are ordered; answers with the seconds."""
     example_runs.end_with_us()
     config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": rank}}
@@ -73,7 +81,9 @@ def worker(script, n, rank, addresses, orders):
         orders.send(timed.answer(times, ring.sent - before, is_right))
 
 
-def tensorflow_worker(_, n, rank, addresses, orders):
+def tensorflow_worker(
+    _: object, n: int, rank: int, addresses: Sequence[str], orders: Connection
+) -> None:
     """A process: does the same with TensorFlow's ring, in a loop of the graph."""
     end_with_parent()
     config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": rank}}
@@ -87,11 +97,11 @@ def tensorflow_worker(_, n, rank, addresses, orders):
     )
     strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
 
-    def add_up(x):
+    def add_up(x: Any) -> Any:
         return tf.distribute.get_replica_context().all_reduce("SUM", tf.identity(x), options)
 
     @tf.function
-    def sums(x, times):
+    def sums(x: Any, times: Any) -> Any:
         for _ in tf.range(times):
             x = strategy.run(add_up, [x])
         return x
@@ -106,7 +116,7 @@ def tensorflow_worker(_, n, rank, addresses, orders):
         orders.send(timed.answer(times, times * 2 * (n - 1) / n * size, is_right))
 
 
-def sender(_, address, orders):
+def sender(_: object, address: Any, orders: Connection) -> None:
     """A process: sends as many bytes as are ordered; answers with the seconds."""
     example_runs.end_with_us()
     with socket.create_connection(address, timeout=60) as s:
@@ -116,12 +126,12 @@ def sender(_, address, orders):
             x = np.ones(size, np.uint8)
             with Timed() as timed:
                 for _ in range(times):
-                    s.sendall(x)
+                    s.sendall(x.data)
                     s.recv(1)
             orders.send(timed.answer(times, times * size, True))
 
 
-def receiver(_, listener, orders):
+def receiver(_: object, listener: socket.socket, orders: Connection) -> None:
     """A process: takes what the sender sends, and says so."""
     example_runs.end_with_us()
     s, _ = listener.accept()
@@ -131,7 +141,7 @@ def receiver(_, listener, orders):
         x = np.full(size, 2, np.uint8)
         with Timed() as timed:
             for _ in range(times):
-                view = memoryview(x)
+                view = x.data
                 while view:
                     view = view[s.recv_into(view) :]
                 s.send(b"!")
@@ -141,10 +151,12 @@ def receiver(_, listener, orders):
 class Processes:
     """Processes that do the same at once, each with a pipe for its orders."""
 
-    def __init__(self, targets, method="fork"):
-        context = multiprocessing.get_context(method)
-        self.pipes = []
-        self.processes = []
+    def __init__(self, targets: Sequence[tuple[Any, ...]], method: str = "fork") -> None:
+        """targets: a function of each process, and its arguments before the pipe."""
+        context: Any = multiprocessing.get_context(method)
+        self.pipes: list[Connection] = []
+        self.processes: list[Any] = []
+        self.sockets: list[socket.socket] = []  # that hold the ports of the processes
         for target, *values in targets:
             pipe, other_end = context.Pipe()
             self.pipes.append(pipe)
@@ -152,13 +164,13 @@ class Processes:
             self.processes.append(process)
             process.start()
 
-    def end(self):
+    def end(self) -> None:
         """Ends them."""
         for process in self.processes:
             process.kill()
             process.join()
 
-    def cost(self, size):
+    def cost(self, size: int) -> dict[str, float]:
         """Returns what a vector of `size` bytes costs the process to which it costs most.
 
         seconds and processor seconds, how often a thread waited, and the bytes sent a second.
@@ -178,7 +190,9 @@ class Processes:
         return {**greatest, "rate": rate}
 
 
-def start(script, n, target=worker, method="fork"):
+def start(
+    script: Any, n: int, target: Callable[..., None] = worker, method: str = "fork"
+) -> Processes:
     """Returns the Processes of a ring of n workers; of a sender and a receiver for n = 1."""
     if n == 1:
         listener = socket.create_server(("127.0.0.1", 0))
@@ -191,31 +205,31 @@ def start(script, n, target=worker, method="fork"):
     return processes
 
 
-def read(results):
+def read(results: dict[str, Any]) -> tuple[Costs, list[int]]:
     """Returns {(case, size): its repeats} of {"case, size bytes": its repeats}, and all sizes."""
     pairs = {key: key.removesuffix(" bytes").rsplit(", ", 1) for key in results}
     costs = {(name, int(size)): results[key] for key, (name, size) in pairs.items()}
     return costs, sorted({size for _, size in costs})
 
 
-def rates_of(costs):
+def rates_of(costs: Costs) -> Rates:
     """Returns {(case, size): the rates of the repeats}."""
     return {case: [cost["rate"] for cost in repeats] for case, repeats in costs.items()}
 
 
-def share(rates, name, size):
+def share(rates: Rates, name: str, size: int) -> float:
     """What n workers send together, to raw TCP: the median over the repeats, each with its own."""
     n = int(name.split()[-2]) if name.endswith("workers") else 1  # "ring, 3 workers", or "raw TCP"
     pairs = zip(rates[name, size], rates["raw TCP", size])
     return statistics.median(n * rate / raw for rate, raw in pairs)
 
 
-def in_units(size):
+def in_units(size: int) -> str:
     """Returns a number of bytes as text: 69 KB, 8.7 MB."""
     return f"{size / 1e6:g} MB" if size >= 1e6 else f"{size / 1e3:g} KB"
 
 
-def draw(results, path, source):
+def draw(results: dict[str, Any], path: pathlib.Path, source: pathlib.Path) -> None:
     """Draws the bandwidth of each case against the size of the vectors."""
     figure, (rate_axes, share_axes) = charts.subplots(6.4, 2, 1, sharex=True)
     costs, sizes = read(results)
@@ -245,16 +259,16 @@ def draw(results, path, source):
     charts.save(figure, path, source)
 
 
-def table_of(results):
+def table_of(results: dict[str, Any]) -> Group:
     """Returns the tables: rates, and what an all-reduce by two workers costs one of them."""
     costs, sizes = read(results)
     rates, names = rates_of(costs), list(dict.fromkeys(name for name, _ in costs))
     table = text_tables.plain_table("vector", *names)
     table.title = "MB/s that one worker sends; beside it what all send together, to raw TCP"
     for size in sizes:
-        medians = {name: f"{statistics.median(rates[name, size]) / 1e6:5.0f}" for name in names}
-        cells = [f"{medians[name]}   {share(rates, name, size):.2f}" for name in names[1:]]
-        table.add_row(f"{size / 1e6:g} MB", medians["raw TCP"], *cells)
+        sent = {name: f"{statistics.median(rates[name, size]) / 1e6:5.0f}" for name in names}
+        cells = [f"{sent[name]}   {share(rates, name, size):.2f}" for name in names[1:]]
+        table.add_row(f"{size / 1e6:g} MB", sent["raw TCP"], *cells)
     rings_of_two = [name for name in names if name.endswith(" 2 workers")]
     cost_table = text_tables.plain_table("vector", *rings_of_two)
     cost_table.title = (
@@ -271,7 +285,7 @@ def table_of(results):
     return Group(table, cost_table)
 
 
-def main():
+def main() -> None:
     parser = arguments.Parser(__doc__)
     megabytes, workers = [0.001, 0.01, 0.069, 1, 8.7, 100], [2, 3, 4]
     parser.number("--megabytes", megabytes, "sizes of the vectors", float, nargs="+", metavar="MB")
@@ -282,7 +296,7 @@ def main():
     if min(flags.workers) < 2 or min(flags.megabytes) * 1e6 < 4:
         parser.error("--workers must be at least 2, --megabytes at least 0.000004")
 
-    def measure_all(console, _):
+    def measure_all(console: Console, _: object) -> tuple[dict[str, Any], str]:
         os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # or it says so; nothing is computed with it here
         script = examples.load(SCRIPT)
         rings = {"raw TCP": 1, **{f"ring, {n} workers": n for n in flags.workers}}
@@ -292,7 +306,7 @@ def main():
         sizes = [4 * int(megabytes * 1e6 / 4) for megabytes in flags.megabytes]
         cases = [(f"{name}, {size} bytes", name, size) for size in sizes for name in rings]
 
-        def cost(case, _):
+        def cost(case: arguments.Case, _: object) -> dict[str, float]:
             _, name, size = case
             return processes[name].cost(size)
 

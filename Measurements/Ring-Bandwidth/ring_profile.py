@@ -7,6 +7,7 @@ It takes a minute, and needs the right to profile: root, or kernel.perf_event_pa
 """
 
 import os
+import pathlib
 import re
 import shutil
 import signal
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from typing import Any
 
 import ring_bandwidth
 from lab import examples
@@ -24,9 +26,9 @@ SECONDS = 6  # of all-reduces, for each ring and size
 LEAST_PERCENT = 1.0  # percent: what is shown
 
 
-def shares(data, key):
+def shares(data: pathlib.Path, key: str) -> list[tuple[float, str]]:
     """Returns [(percent, a library or a function)] of what perf has recorded, the largest first."""
-    command = ["perf", "report", "-i", data, "--no-children", "--stdio", "-g", "none"]
+    command = ["perf", "report", "-i", str(data), "--no-children", "--stdio", "-g", "none"]
     command += ["--sort", key]
     report = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     rows = []
@@ -40,11 +42,11 @@ def shares(data, key):
     return rows
 
 
-def profile(processes, size, data):
+def profile(processes: ring_bandwidth.Processes, size: int, data: pathlib.Path) -> None:
     """Records what the workers do while they all-reduce vectors of `size` bytes."""
     processes.cost(size)  # once before, for the set-up of the graph
     pids = ",".join(str(process.pid) for process in processes.processes)
-    command = ["perf", "record", "-e", "cpu-clock", "-F", "1999", "-o", data, "-p", pids]
+    command = ["perf", "record", "-e", "cpu-clock", "-F", "1999", "-o", str(data), "-p", pids]
     perf = subprocess.Popen(
         command,
         stdout=subprocess.DEVNULL,
@@ -60,7 +62,7 @@ def profile(processes, size, data):
         sys.exit("ring_profile: perf may not look: " + error.decode().strip().splitlines()[0])
 
 
-def main():
+def main() -> None:
     if not shutil.which("perf"):
         print("ring_profile: it needs perf: install linux-perf", file=sys.stderr)
         sys.exit(2)
@@ -69,7 +71,7 @@ def main():
     versions = f"TensorFlow {script.tf.__version__}", f"NumPy {ring_bandwidth.np.__version__}"
     print("Percent of all samples: first by library, then the functions above 1%.")
     print(text_tables.setting(*versions))
-    rings = {
+    rings: dict[str, tuple[Any, ...]] = {
         "the ring in NumPy": (script, 2),
         "TensorFlow's ring": (None, 2, ring_bandwidth.tensorflow_worker, "spawn"),
     }
@@ -77,7 +79,7 @@ def main():
         processes = ring_bandwidth.start(*start)
         for size, number in SIZES.items():
             with tempfile.TemporaryDirectory() as folder:
-                data = f"{folder}/perf.data"
+                data = pathlib.Path(folder, "perf.data")
                 profile(processes, number, data)
                 print(f"\n{name}, {size}")
                 for key in ("dso", "symbol"):

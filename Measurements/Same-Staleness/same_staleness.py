@@ -9,20 +9,25 @@ Kind:          driver
 Run:           bash run.sh
 """
 
-import collections
+import argparse
 import functools
 import json
 import math
+import pathlib
 import statistics
 import sys
 import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import theory
 from lab import examples
 from lab.measure import arguments, charts, delays, forked, idle, sessions, text_tables
 from lab.measure.text_tables import median_of
-from rich.console import Group
+from matplotlib.axes import Axes
+from rich.console import Console, Group
+from rich.table import Table
 from tfrun.runs import run_directory
 from tfrun.runs.data import RunData
 
@@ -43,26 +48,36 @@ NOT_FINITE = "Tensor had "  # the chief's last test says so of w
 TUNING_SEEDS = 2  # seeds that choose the rate at which losses after equal seconds are compared
 SEARCH, FIXED, BEST = "search", "fixed", "best"
 SAME_RATE, QUICK, EQUAL_SECONDS = "same rate: ", "quick: ", "equal seconds: "
-# steps: of the rates of a FIXED case, or where a search begins.
-Case = collections.namedtuple("Case", "name kind n cv place share steps")
 
 
-def rate_of(step):
+class Case(NamedTuple):
+    """What is trained."""
+
+    name: str
+    kind: str  # SEARCH, FIXED or BEST
+    n: int  # workers
+    cv: float  # of the gradients' times
+    place: str | None  # PULL or PUSH where workers pause
+    share: float  # of a gradient's time: how long they pause
+    steps: tuple[int, ...]  # of the rates of a FIXED case, or where a search begins
+
+
+def rate_of(step: int) -> float:
     """Returns the learning rate of a step of the grid."""
     return float(f"{GRID**step:.4g}")
 
 
-def mean_of(n):
+def mean_of(n: int) -> float:
     """Returns the mean seconds of a gradient: n workers make 200 updates a second, or fewer."""
     return max(0.02, 0.005 * n)
 
 
-def name_of(n, cv, place=None, share=0):
+def name_of(n: int, cv: float, place: str | None = None, share: float = 0) -> str:
     """Returns what a case is called."""
     return f"{n} workers, CV {cv:g}" + (f", pause of {share:.0%} {place}" if place else "")
 
 
-def search_of(n, cv, place=None, share=0.0):
+def search_of(n: int, cv: float, place: str | None = None, share: float = 0.0) -> Case:
     """Returns the Case of a search, which begins between the two laws."""
     low, high = theory.constant(n), theory.mean_square(n)
     start = low ** (1 - cv) * high**cv / SLACK
@@ -70,7 +85,7 @@ def search_of(n, cv, place=None, share=0.0):
     return Case(name_of(n, cv, place, share), SEARCH, n, cv, place, share, (step,))
 
 
-def all_groups():
+def all_groups() -> list[list[Case]]:
     """Returns lists of Cases, the hardest comparison first; a group is measured by turns."""
     pair = [
         Case(SAME_RATE + name_of(EIGHT, cv), FIXED, EIGHT, cv, None, 0, (PAIR_STEP,))
@@ -89,7 +104,7 @@ def all_groups():
     return [*groups, paused, timed]
 
 
-def quick_cases():
+def quick_cases() -> list[Case]:
     """Returns four workers with both laws at three rates."""
     steps = (-7, -5, -3)
     return [Case(QUICK + name_of(4, cv), FIXED, 4, cv, None, 0, steps) for cv in VARIATIONS[:2]]
@@ -98,22 +113,22 @@ def quick_cases():
 # Which run is next -------------------------------------------------------------------------------
 
 
-def by_step(runs):
+def by_step(runs: list[dict[str, Any]]) -> dict[int, list[dict[str, Any]]]:
     """Returns {step of the grid: [run]}."""
-    runs_of_step = {}
+    runs_of_step: dict[int, list[dict[str, Any]]] = {}
     for run in runs:
         runs_of_step.setdefault(run["step"], []).append(run)
     return dict(sorted(runs_of_step.items()))
 
 
-def learned_by_step(runs):
+def learned_by_step(runs: list[dict[str, Any]]) -> dict[int, list[bool]]:
     """Returns {step of the grid: [whether each run has learned]}."""
     return {
         step: [run["learned"] for run in step_runs] for step, step_runs in by_step(runs).items()
     }
 
 
-def next_of_search(runs, start, seeds):
+def next_of_search(runs: list[dict[str, Any]], start: int, seeds: int) -> tuple[int, int] | None:
     """Returns the (step, seed) of the next run, None if all rates of the search are bracketed.
 
     It goes down until all seeds learn, up until none does, and leaves out no rate between. Where
@@ -132,7 +147,7 @@ def next_of_search(runs, start, seeds):
     return None
 
 
-def bracket(runs):
+def bracket(runs: list[dict[str, Any]]) -> tuple[int | None, int | None]:
     """Returns (the greatest step at which all seeds learn, the least one above at which none does).
 
     None stands for one that was not found.
@@ -143,7 +158,9 @@ def bracket(runs):
     return low, min((step for step in higher if not any(learned[step])), default=None)
 
 
-def next_of_fixed(runs, steps, seeds):
+def next_of_fixed(
+    runs: list[dict[str, Any]], steps: Iterable[int], seeds: int
+) -> tuple[int, int] | None:
     """Returns the (step, seed) of the next run, None if each step has its seeds."""
     counts = {step: len(step_runs) for step, step_runs in by_step(runs).items()}
     step = min(steps, key=lambda step: (counts.get(step, 0), -step))
@@ -151,7 +168,7 @@ def next_of_fixed(runs, steps, seeds):
     return (step, seed) if seed < seeds else None
 
 
-def loss_at(runs):
+def loss_at(runs: list[dict[str, Any]]) -> dict[int, float]:
     """Returns {step: the median loss of the runs}; a run that diverged counts as infinite."""
     return {
         step: statistics.median(
@@ -161,7 +178,7 @@ def loss_at(runs):
     }
 
 
-def next_of_best(runs, start, seeds):
+def next_of_best(runs: list[dict[str, Any]], start: int, seeds: int) -> tuple[int, int] | None:
     """Returns the (step, seed) of the next run, None after the runs at the best rate.
 
     TUNING_SEEDS seeds choose it among every second step of the grid, and `seeds` others run at it:
@@ -174,7 +191,7 @@ def next_of_best(runs, start, seeds):
     if not tuning:
         return start, 0
     losses = loss_at(tuning)
-    best = min(losses, key=losses.get)
+    best = min(losses, key=losses.__getitem__)
     if best == min(losses):
         return best - 2, 0
     if best == max(losses):
@@ -183,7 +200,7 @@ def next_of_best(runs, start, seeds):
     return (best, TUNING_SEEDS + len(final)) if len(final) < seeds else None
 
 
-def next_run(case, results, seeds):
+def next_run(case: Case, results: dict[str, Any], seeds: int) -> tuple[int, int] | None:
     """Returns the (step, seed) of a case's next run, None if it has all."""
     runs = results.get(case.name, [])
     if case.kind == SEARCH:
@@ -196,7 +213,14 @@ def next_run(case, results, seeds):
     return next_of_best(runs, low - 4, seeds)
 
 
-def by_rounds(groups, seeds, measure, kept, tries, digest=None):
+def by_rounds(
+    groups: Iterable[Sequence[Case]],
+    seeds: int,
+    measure: Callable[[Case, int, int, dict[str, Any]], dict[str, Any]],
+    kept: pathlib.Path,
+    tries: int,
+    digest: str | None = None,
+) -> dict[str, Any]:
     """Measures groups of cases; in a round each case of a group that is not done has one run.
 
     Returns {name: [run]}. kept: a file with what an earlier session has measured. tries: how often
@@ -211,8 +235,8 @@ def by_rounds(groups, seeds, measure, kept, tries, digest=None):
     shares = results[sessions.OTHERS]
     for group in groups:
         while True:
-            next_runs = [(case, next_run(case, results, seeds)) for case in group]
-            next_runs = [(case, run) for case, run in next_runs if run]
+            due = [(case, next_run(case, results, seeds)) for case in group]
+            next_runs = [(case, run) for case, run in due if run]
             if not next_runs:
                 break
             for case, (step, seed) in next_runs:
@@ -228,14 +252,14 @@ def by_rounds(groups, seeds, measure, kept, tries, digest=None):
                 run_directory.write_whole(kept, json.dumps(results))
                 words = f"{case.name}, lr {result['rate']}, seed {seed}: loss {result['test_loss']}"
                 print(f"{words}, {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
-    names = [case.name for group in groups for case in group]
-    return {name: results[name] for name in names if name in results}
+    in_order = [case.name for group in groups for case in group]
+    return {name: results[name] for name in in_order if name in results}
 
 
 # One run -----------------------------------------------------------------------------------------
 
 
-def changes_of(case, seed):
+def changes_of(case: Case, seed: int) -> list[tuple[str, str]]:
     """Returns the changes of the script: late gradients, and the pause of a case."""
     mean = mean_of(case.n)
     changes = delays.changes(case.cv, mean, case.n, seed + 1)
@@ -252,7 +276,7 @@ def changes_of(case, seed):
     return changes
 
 
-def updates_of(case, results, flags):
+def updates_of(case: Case, results: dict[str, Any], flags: argparse.Namespace) -> int:
     """Returns the updates of a run: as many for all, or those of `seconds` at the case's rate."""
     if case.kind != BEST:
         return flags.updates
@@ -260,7 +284,9 @@ def updates_of(case, results, flags):
     return round(flags.seconds * median_of(runs, "updates_per_second"))
 
 
-def measure(case, step, seed, results, flags):
+def measure(
+    case: Case, step: int, seed: int, results: dict[str, Any], flags: argparse.Namespace
+) -> dict[str, Any]:
     """Trains once; returns the numbers of the run."""
     script, rate = examples.main_script(EXAMPLE), rate_of(step)
     updates = updates_of(case, results, flags)
@@ -277,7 +303,9 @@ def measure(case, step, seed, results, flags):
     return {**setting, **numbers, "sharpness": sharpness}
 
 
-def train(script, jobs, flags, directory):
+def train(
+    script: pathlib.Path, jobs: dict[str, int], flags: Sequence[object], directory: pathlib.Path
+) -> tuple[bool, list[tuple[float, Any]]]:
     """Trains as forked.train; a w that is no number any more at the last test has diverged, too."""
     try:
         return forked.train(script, jobs, flags, directory)
@@ -287,12 +315,18 @@ def train(script, jobs, flags, directory):
         return False, []
 
 
-def summarize_run(trained, samples, pushes, tests, n):
+def summarize_run(
+    trained: bool,
+    samples: list[tuple[float, Any]],
+    pushes: list[dict[str, Any]],
+    tests: list[dict[str, Any]],
+    n: int,
+) -> dict[str, Any]:
     """Returns the numbers of a run that has ended. trained: whether it did not diverge."""
     has_loss = bool(trained and tests and math.isfinite(tests[-1]["test_loss"]))
     loss = tests[-1]["test_loss"] if has_loss else None
     return {
-        "learned": has_loss and loss < LEARNS,
+        "learned": loss is not None and loss < LEARNS,
         "test_loss": loss,  # None: it has diverged
         "losses": loss_curve(pushes),
         **(steady_numbers(pushes, samples, n) or dict.fromkeys(STEADY_NUMBERS)),
@@ -310,7 +344,9 @@ STEADY_NUMBERS = (
 )
 
 
-def steady_numbers(pushes, samples, n):
+def steady_numbers(
+    pushes: list[dict[str, Any]], samples: list[tuple[float, Any]], n: int
+) -> dict[str, Any] | None:
     """Returns how late the pushes were once all workers had begun; None if there are too few."""
     if len({push["task"] for push in pushes}) < n:
         return None
@@ -332,7 +368,7 @@ def steady_numbers(pushes, samples, n):
     }
 
 
-def loss_curve(pushes):
+def loss_curve(pushes: list[dict[str, Any]]) -> list[float | None]:
     """Returns the mean loss of each UPDATES_OF_A_LOSS mini-batches, in the order of the updates."""
     losses = [push["loss"] for push in sorted(pushes, key=lambda push: push["global_step"])]
     parts = [losses[at : at + UPDATES_OF_A_LOSS] for at in range(0, len(losses), UPDATES_OF_A_LOSS)]
@@ -340,7 +376,7 @@ def loss_curve(pushes):
     return [float(f"{mean:.4g}") if math.isfinite(mean) else None for mean in means]
 
 
-def sharpness_of(directory):
+def sharpness_of(directory: pathlib.Path) -> float:
     """Returns the sharpness of the training loss at the w of a run's checkpoint."""
     import tensorflow as tf  # here, because --redraw needs none
 
@@ -353,7 +389,7 @@ def sharpness_of(directory):
 
 
 @functools.cache
-def training_rows():
+def training_rows() -> tuple[np.ndarray, np.ndarray]:
     """Returns the inputs and labels with which a run trains."""
     data = examples.load(examples.main_script(EXAMPLE)).load_data("digits")
     return data.x_train, data.y_train
@@ -362,17 +398,21 @@ def training_rows():
 # What is shown -----------------------------------------------------------------------------------
 
 
-# What the name of a case says; pause: in words.
-Parts = collections.namedtuple("Parts", "workers cv pause")
+class Parts(NamedTuple):
+    """What the name of a case says."""
+
+    workers: int
+    cv: float
+    pause: str  # in words; "" without one
 
 
-def parts(name):
+def parts(name: str) -> Parts:
     """Returns the Parts of a case's name."""
     workers, cv, *pause = name.rpartition(": ")[2].split(", ")
     return Parts(int(workers.split()[0]), float(cv.split()[1]), ", ".join(pause))
 
 
-def searches(results):
+def searches(results: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
     """Returns {name: runs} of the cases in which rates were searched."""
     return {
         name: runs
@@ -381,34 +421,35 @@ def searches(results):
     }
 
 
-def value(runs, key, form):
+def value(runs: list[dict[str, Any]], key: str, form: str) -> str:
     """Returns the median in words, "" if there is none."""
     median = median_of(runs, key)
     return "" if median is None else form.format(median)
 
 
-def share_at(runs, staleness):
+def share_at(runs: list[dict[str, Any]], staleness: int) -> float:
     """Returns the share of the pushes that were so late, of all runs together."""
     counts = [run["histogram"] for run in runs if run["histogram"]]
     count = sum(histogram[staleness] for histogram in counts if len(histogram) > staleness)
     return count / max(1, sum(map(sum, counts)))
 
 
-def limits(runs):
+def limits(runs: list[dict[str, Any]]) -> tuple[str, str, str]:
     """Returns the limits of the rate in words, and the median lr * lambda at the greater one."""
     low, high = bracket(runs)
-    words = ["" if step is None else f"{rate_of(step):.3f}" for step in (low, high)]
-    products = [run["sharpness"] * run["rate"] for run in by_step(runs).get(low, [])]
-    return *words, f"{statistics.median(products):.2f}" if products else ""
+    lowest, highest = ("" if step is None else f"{rate_of(step):.3f}" for step in (low, high))
+    at_low = [] if low is None else by_step(runs).get(low, [])
+    products = [run["sharpness"] * run["rate"] for run in at_low]
+    return lowest, highest, f"{statistics.median(products):.2f}" if products else ""
 
 
-def law_of(n, cv):
+def law_of(n: int, cv: float) -> str:
     """Returns the law of lr * lambda in words, where there is one."""
-    laws = {0.0: theory.constant, 1.0: theory.mean_square}
+    laws: dict[float, Callable[[int], float]] = {0.0: theory.constant, 1.0: theory.mean_square}
     return f"{laws[cv](n):.2f}" if cv in laws else ""
 
 
-def table_of(results):
+def table_of(results: dict[str, Any]) -> Group:
     """Returns the tables: the limits of the rate, the pair at one rate, and the pauses."""
     columns = "CV measured", "staleness", "SD", "at n - 1", "updates/s", "cores"
     limits_table = text_tables.plain_table(
@@ -434,7 +475,7 @@ def table_of(results):
     return Group(*tables)
 
 
-def late_cells(runs, n):
+def late_cells(runs: list[dict[str, Any]], n: int) -> list[str]:
     """Returns what a table says of how late pushes were, n workers."""
     return [
         value(runs, "cv", "{:.2f}"),
@@ -446,14 +487,14 @@ def late_cells(runs, n):
     ]
 
 
-def losses(runs):
+def losses(runs: list[dict[str, Any]]) -> str:
     """Returns the median and the range of the test losses, and how many runs diverged."""
     diverged = sum(run["test_loss"] is None for run in runs)
     words = text_tables.spread([run["test_loss"] for run in runs], "{:.3f}")
     return f"{words} {diverged} diverged".strip() if diverged else words
 
 
-def pair_table(pair, columns):
+def pair_table(pair: Mapping[str, list[dict[str, Any]]], columns: Sequence[str]) -> Table:
     """Returns the table of the runs at one rate."""
     table = text_tables.plain_table("at one rate", *columns, "lr", "test loss")
     for name, runs in pair.items():
@@ -463,7 +504,7 @@ def pair_table(pair, columns):
     return table
 
 
-def pause_table(results):
+def pause_table(results: dict[str, Any]) -> Table:
     """Returns the table of the workers that pause, the first row without a pause."""
     columns = "staleness", "SD", "updates/s", "lost", "all learn", "none", "best lr", "test loss"
     table = text_tables.plain_table(f"{EIGHT} workers, CV {PAUSED_VARIATION:g}", *columns)
@@ -490,15 +531,15 @@ def pause_table(results):
     return table
 
 
-def sharpness_fitted(results):
+def sharpness_fitted(results: dict[str, Any]) -> float:
     """Returns the lambda with which the law of constant times is that of eight workers; else 1."""
     low, high = bracket(results.get(name_of(EIGHT, 0.0), []))
-    if None in (low, high):
+    if low is None or high is None:
         return 1.0
     return theory.constant(EIGHT) / GRID ** ((low + high) / 2)
 
 
-def draw(results, path, source):
+def draw(results: dict[str, Any], path: pathlib.Path, source: pathlib.Path) -> None:
     """Draws the limits, the pair at one rate, and the pauses."""
     draw_limits(results, path, source)
     if any(name.startswith(SAME_RATE) for name in results):
@@ -507,24 +548,29 @@ def draw(results, path, source):
         draw_pauses(results, path.with_name("pauses.png"), source)
 
 
-# What a search has found. cv: of the law; measured_cv: of the gradients' times. low: the largest
-# rate at which all runs learn; high: the least at which none does.
-Band = collections.namedtuple("Band", "workers cv measured_cv low high")
+class Band(NamedTuple):
+    """What a search has found."""
+
+    workers: int
+    cv: float  # of the law
+    measured_cv: float  # of the gradients' times
+    low: float  # the largest rate at which all runs learn
+    high: float  # the least rate at which none does
 
 
-def bands(results):
+def bands(results: dict[str, Any]) -> list[Band]:
     """Returns the Bands of the searches without a pause."""
     known_bands = []
     for name, runs in searches(results).items():
         n, cv, pause = parts(name)
         low, high = bracket(runs)
-        if not pause and None not in (low, high):
-            measured_cv = median_of(runs, "cv")
+        measured_cv = median_of(runs, "cv")
+        if not pause and low is not None and high is not None and measured_cv is not None:
             known_bands.append(Band(n, cv, measured_cv, low=rate_of(low), high=rate_of(high)))
     return sorted(known_bands)
 
 
-def draw_limits(results, path, source):
+def draw_limits(results: dict[str, Any], path: pathlib.Path, source: pathlib.Path) -> None:
     """Draws the limits against the workers with the laws, and against the CV."""
     figure, (workers_axes, variation_axes) = charts.subplots(4.2, 1, 2)
     scale, known_bands = sharpness_fitted(results), bands(results)
@@ -568,24 +614,24 @@ def draw_limits(results, path, source):
     )
     labels = workers_axes.get_legend_handles_labels(), variation_axes.get_legend_handles_labels()
     handles, names = (first + second for first, second in zip(*labels))
-    place = {"loc": "outside lower center", "frameon": False, "fontsize": 8}
+    place: dict[str, Any] = {"loc": "outside lower center", "frameon": False, "fontsize": 8}
     figure.legend(handles, names, ncols=4, **place)
     for axes in (workers_axes, variation_axes):
         plain_ticks(axes)
     charts.save(figure, path, source)
 
 
-def drawn_colour(number):
+def drawn_colour(number: int) -> str:
     """Returns the colour of a CV: the darker, the larger."""
     return ["#bdd7e7", "#8fbcdb", "#5a9bc9", "#2f78b3", "#08457e"][number]
 
 
-def closed_mean_square(n):
+def closed_mean_square(n: np.ndarray) -> np.ndarray:
     """Returns theory.mean_square(n) for an array: the root of n h^2 - h - 2."""
     return (1 + np.sqrt(1 + 8 * n)) / (2 * n)
 
 
-def draw_pair(results, path, source):
+def draw_pair(results: dict[str, Any], path: pathlib.Path, source: pathlib.Path) -> None:
     """Draws how late pushes were in the runs at one rate, and their losses."""
     figure, (staleness_axes, loss_axes) = charts.subplots(3.3, 1, 2)
     pair = {name: runs for name, runs in results.items() if name.startswith(SAME_RATE)}
@@ -595,18 +641,18 @@ def draw_pair(results, path, source):
         total = np.zeros(max(map(len, counts), default=1))
         for counts_of_run in counts:
             total[: len(counts_of_run)] += counts_of_run
-        words = {0: "gradient times equal", 1: "gradient times vary (exponential)"}[cv]
+        words = {0.0: "gradient times equal", 1.0: "gradient times vary (exponential)"}[cv]
         late_by = value(runs, "staleness_mean", "{:.1f}")
         colour, label = f"C{number}", f"{words}: on average {late_by} updates late"
         staleness_axes.stairs(total / max(1, total.sum()), color=colour, label=label, baseline=None)
         for run in runs:
             losses_of_run = [np.nan if loss is None else loss for loss in run["losses"]]
-            updates = UPDATES_OF_A_LOSS * (np.arange(len(losses_of_run)) + 1)
+            updates: np.ndarray = UPDATES_OF_A_LOSS * (np.arange(len(losses_of_run)) + 1)
             loss_axes.plot(updates, losses_of_run, color=colour, linewidth=1)
     staleness_axes.set(
         xlabel="staleness: how many updates late", ylabel="share of the pushes", xlim=(0, 40)
     )
-    place = {"loc": "outside lower center", "frameon": False, "fontsize": 9}
+    place: dict[str, Any] = {"loc": "outside lower center", "frameon": False, "fontsize": 9}
     figure.legend(*staleness_axes.get_legend_handles_labels(), **place)
     loss_axes.set(
         xlabel="updates", ylabel=f"loss, mean of {UPDATES_OF_A_LOSS} mini-batches", yscale="log"
@@ -615,23 +661,25 @@ def draw_pair(results, path, source):
     charts.save(figure, path, source)
 
 
-def draw_pauses(results, path, source):
+def draw_pauses(results: dict[str, Any], path: pathlib.Path, source: pathlib.Path) -> None:
     """Draws the limits of workers that pause, and their losses after equal seconds."""
     figure, (rate_axes, loss_axes) = charts.subplots(3.0, 1, 2)
     unpaused = results.get(name_of(EIGHT, PAUSED_VARIATION), [])
     fastest = median_of(unpaused, "updates_per_second") if unpaused else None
     for number, place in enumerate((None, PULL, PUSH)):
-        colour, label = ("k", "C0", "C1")[number], place or "no pause"
+        colour = ("k", "C0", "C1")[number]
+        label: str | None = place or "no pause"
         for share in PAUSES if place else (0,):
             name = name_of(EIGHT, PAUSED_VARIATION, place, share)
             x = 100 * share + (0, -1, 1)[number]
             runs = results.get(name, [])
             low, high = bracket(runs)
-            if None not in (low, high, fastest):
+            if low is not None and high is not None and fastest is not None:
                 rate_axes.vlines(x, rate_of(low), rate_of(high), colour, linewidth=6, label=label)
                 change = ""
-                if place:
-                    change = f"{median_of(runs, 'updates_per_second') / fastest - 1:+.0%}"
+                speed = median_of(runs, "updates_per_second")
+                if place and speed is not None:
+                    change = f"{speed / fastest - 1:+.0%}"
                 side = ("center", "right", "left")[number]
                 top = rate_of(high)
                 rate_axes.text(x, top, change, color=colour, ha=side, va="bottom", fontsize=7)
@@ -653,7 +701,7 @@ def draw_pauses(results, path, source):
     charts.save(figure, path, source)
 
 
-def plain_ticks(axes):
+def plain_ticks(axes: Axes) -> None:
     """Makes ticks at 1, 2 and 5 times the powers of ten, as plain numbers, and a grid."""
     ticks = [digit * 10.0**power for power in range(-4, 2) for digit in (1, 2, 5)]
     low, high = axes.get_ylim()
@@ -664,7 +712,7 @@ def plain_ticks(axes):
     axes.grid(alpha=0.25)
 
 
-def main():
+def main() -> None:
     parser = arguments.Parser(__doc__)
     parser.number("--updates", 600, "updates of a run")
     parser.number("--seconds", 3, "seconds of a run where losses after equal seconds are compared")
@@ -677,11 +725,11 @@ def main():
         chosen_cases = [case for case in chosen_cases if case not in quick]
     groups = [[case for case in group if case in chosen_cases] for group in [quick, *groups]]
 
-    def measure_all(console, directory):
+    def measure_all(console: Console, directory: pathlib.Path) -> tuple[dict[str, Any], str, float]:
         digests = sessions.digests_of([EXAMPLE])
         seeds, kept = flags.repeats if flags.full else 1, directory / "measured.json"
 
-        def run(case, step, seed, results):
+        def run(case: Case, step: int, seed: int, results: dict[str, Any]) -> dict[str, Any]:
             return measure(case, step, seed, results, flags)
 
         tries = 1 if flags.anyway else 3

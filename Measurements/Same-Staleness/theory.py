@@ -5,17 +5,22 @@ w_k <- w. When these moments of w grow with the pushes, the rate is too large.
 """
 
 import functools
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
-from lab import references
+from lab.measure import perceptron
 
 
-def constant(n):
-    """Returns the limit of h where n workers push in turn: each is late by n - 1 pushes."""
+def constant(n: Any) -> Any:
+    """Returns the limit of h where n workers push in turn: each is late by n - 1 pushes.
+
+    n: a number, or an array of them.
+    """
     return 2 * np.sin(np.pi / (4 * n - 2))
 
 
-def mean_only(n):
+def mean_only(n: int) -> float:
     """Returns the limit of h where a random worker pushes next, for the mean of w alone.
 
     E[w] stays bounded up to here, but E[w^2] grows from mean_square(n) on.
@@ -24,7 +29,7 @@ def mean_only(n):
     return 2 * (2 - p) / p
 
 
-def moments(n, h):
+def moments(n: int, h: float) -> np.ndarray:
     """Returns the matrix of one push by a random one of n workers.
 
     It moves E[w^2], E[w w_k], E[w_k^2] and E[w_j w_k] with j != k, which are the same for all
@@ -43,13 +48,13 @@ def moments(n, h):
     return np.array(rows)
 
 
-def radius(n, h):
+def radius(n: int, h: float) -> float:
     """Returns by which factor these moments grow in a push in the long run."""
     return max(abs(np.linalg.eigvals(moments(n, h))))
 
 
 @functools.cache
-def mean_square(n):
+def mean_square(n: int) -> float:
     """Returns the limit of h where a random worker pushes next: E[w^2] grows above it."""
     low, high = 0.0, 4.0
     while high - low > 1e-9:
@@ -61,7 +66,7 @@ def mean_square(n):
     return low
 
 
-def sharpness(w, x, y, steps=20):
+def sharpness(w: Sequence[np.ndarray], x: np.ndarray, y: np.ndarray, steps: int = 20) -> float:
     """Returns the largest eigenvalue of the Hessian of the mean loss at w, by Lanczos' iteration.
 
     w: weights and biases of each layer in turn. A power iteration would find the eigenvalue that is
@@ -71,9 +76,9 @@ def sharpness(w, x, y, steps=20):
     cuts = np.cumsum([part.size for part in parts])[:-1]
     flat = np.concatenate([part.ravel() for part in parts])
 
-    def gradient(vector):
+    def gradient(vector: np.ndarray) -> np.ndarray:
         shaped = [v.reshape(p.shape) for v, p in zip(np.split(vector, cuts), parts)]
-        return np.concatenate([d.ravel() for d in references.perceptron(shaped, x, y)[1]])
+        return np.concatenate([d.ravel() for d in perceptron.loss_and_gradient(shaped, x, y)[1]])
 
     step, steps = 1e-4, min(steps, flat.size)
     start = np.random.RandomState(0).randn(flat.size)

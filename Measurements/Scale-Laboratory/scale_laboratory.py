@@ -11,14 +11,17 @@ Kind:          driver
 Run:           bash run.sh
 """
 
+import argparse
 import functools
 import itertools
 import json
 import math
+import pathlib
 import re
 import statistics
 import textwrap
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from lab import examples
@@ -32,6 +35,7 @@ from lab.measure import (
     step_cost,
     text_tables,
 )
+from matplotlib.axes import Axes
 from rich.console import Group
 from tfrun.simulate import cost, laws, plan, schemes
 
@@ -63,14 +67,14 @@ class Case(NamedTuple):
     points: tuple = ()  # (scheme, workers, speed-up, where from)
 
 
-def benchmark(name):
+def benchmark(name: str) -> float:
     """Returns the mini-batches a second of a program of Benchmarks with its wide model."""
     results = json.loads((FOLDER.parent / "Benchmarks" / "results.json").read_text())
     return statistics.median(results[name]["wide"])
 
 
 @functools.cache
-def cases():
+def cases() -> dict[str, Case]:
     """Returns {words: Case}. Sources of the numbers: the page."""
     measured = {
         "ring": "Ring-AllReduce (10)",
@@ -95,7 +99,7 @@ def cases():
     }
 
 
-def rates(case, n, trouble=None):
+def rates(case: Case, n: int, trouble: str | None = None) -> dict[str, tuple[float, float]]:
     """Returns {scheme: (lowest, highest)}: mini-batches a second of n workers.
 
     trouble: STRAGGLER or SLOW_LINK, of one worker. A ring goes at the speed of its slowest link.
@@ -114,11 +118,13 @@ def rates(case, n, trouble=None):
     step_seconds, local_seconds = times.max(axis=1).mean(), local_times.max(axis=1).mean()
     ranges = {}
 
-    def add_synchronous(name, communication, T=1, step_seconds=step_seconds):
-        low, high = (seconds - c for seconds in step_cost.between(c, communication))
+    def add_synchronous(
+        name: str, communication: float, T: int = 1, step_seconds: float = step_seconds
+    ) -> None:
+        low, high = (seconds - c for seconds in step_cost.step_range(c, communication))
         ranges[name] = n * T / (step_seconds + high), n * T / (step_seconds + low)
 
-    def add_ps(name, times, P, T=1):
+    def add_ps(name: str, times: np.ndarray, P: int, T: int = 1) -> None:
         queue = schemes.rate(schemes.queued(times, pull=S / case.B, push=S / case.B, servers=P))
         in_step = 1 / step_cost.ps_asynchronous(n, T * c, S, case.B, a, P)[1]
         ranges[name] = T * min(queue, in_step), T * queue
@@ -157,16 +163,16 @@ def rates(case, n, trouble=None):
     return ranges
 
 
-def remaining_share(name, n, shape):
+def remaining_share(name: str, n: int, shape: float) -> float:
     """Returns the share of the usual gradients that come while one of n workers is away."""
     loss_step = 4
     steps = T if "local" in name else 1
     times = laws.step_times("lognormal", n, LOST_BATCHES + 10 * steps, shape=shape)
     times = laws.local_steps(times, steps)
-    times_with_loss = laws.lost(times, n - 1, loss_step, LOST_BATCHES)
+    times_with_loss = laws.lose_worker(times, n - 1, loss_step, LOST_BATCHES)
     needed = max(1, n - max(1, n // 25)) if "backups" in name else n
 
-    def gradients(times):
+    def gradients(times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         if name == "gossip":
             pairs = schemes.gossip(times)
             return pairs.worker, pairs.push
@@ -191,15 +197,15 @@ def remaining_share(name, n, shape):
     return remaining / usual
 
 
-def simulate(case):
+def simulate(case: Case) -> dict[str, Any]:
     """Returns what the table and the picture show of a case."""
     sizes = [2**i for i in range(1, 13) if 2**i < case.n] + [case.n]
-    curves = {}
+    curves: dict[str, list[list[float]]] = {}
     for n in sizes:
         for name, ranges in rates(case, n).items():
             curves.setdefault(name, []).append([n, *(rate * case.c for rate in ranges)])
     usual = {name: sum(points[-1][1:]) for name, points in curves.items()}
-    left = {}
+    left: dict[str, dict[str, float]] = {}
     for trouble in (STRAGGLER, SLOW_LINK):
         for name, ranges in rates(case, case.n, trouble).items():
             left.setdefault(name, {})[trouble] = sum(ranges) * case.c / usual[name]
@@ -214,13 +220,15 @@ def simulate(case):
 
 # Loss over seconds ------------------------------------------------------------------------------
 
+# A curve, and the loss of one's own w, where each worker has a w of its own.
+Learned = tuple[list[tuple[float, float]], float | None]
 SIZES, SECONDS, SEEDS, TUNING_SEED = (8, 100, 1000), 40, 5, 0
 GRID = [round(45.0 * 0.45**i, 6) for i in range(17)]  # 45 to 0.0001
 RATES = FOLDER / "rates.json"
 
 
 @functools.cache
-def digits():
+def digits() -> tuple[np.ndarray, np.ndarray]:
     """Returns the training inputs [1437, 65], the last one always 1, and the labels."""
     from sklearn.datasets import load_digits
 
@@ -229,7 +237,7 @@ def digits():
     return np.hstack([x[order] / 16, np.ones((len(order), 1))]).astype(np.float32), y[order]
 
 
-def learners(n, seed):
+def learners(n: int, seed: int) -> dict[str, Callable[[float], Learned]]:
     """Returns {scheme: a function of a rate that returns (its curve, the loss of one's own w)}.
 
     Times are lognormal with the shape 0.5 and the mean 1; no message takes time.
@@ -247,10 +255,10 @@ def learners(n, seed):
         f"asynchronous, {T} local steps": (schemes.asynchronous(sums), T),
     }
 
-    def follow(trace, local, lr):
+    def follow(trace: schemes.Trace, local: int, lr: float) -> Learned:
         return learn.follow(trace, n, x, y, rows, lr, SECONDS, local), None
 
-    functions = {
+    functions: dict[str, Callable[[float], Learned]] = {
         name: functools.partial(follow, trace, local) for name, (trace, local) in traces.items()
     }
     pairs = schemes.gossip(times, seed=seed)
@@ -258,7 +266,7 @@ def learners(n, seed):
     return functions
 
 
-def tune_rates(n):
+def tune_rates(n: int) -> dict[str, float]:
     """Returns {scheme: the best rate of GRID}, by the worst loss of the last quarter.
 
     So no rate wins by a lucky end. The seed is none of those that are shown.
@@ -270,20 +278,21 @@ def tune_rates(n):
             for lr in GRID:
                 points, _ = run(lr)
                 ends[lr] = max(loss for seconds, loss in points if seconds > 0.75 * SECONDS)
-        best[name] = min((lr for lr in GRID if math.isfinite(ends[lr])), key=ends.get)
+        best[name] = min((lr for lr in GRID if math.isfinite(ends[lr])), key=ends.__getitem__)
     return best
 
 
-def learn_all(rates):
+def learn_all(rates: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
     """Returns {"n workers": {scheme: its losses over seconds, and those at the end}}."""
     grid, results = np.linspace(0, SECONDS, 41), {}
     for n in SIZES:
-        runs = {}
+        runs: dict[str, list[Any]] = {}
         for seed in range(1, SEEDS + 1):
             for name, run in learners(n, seed).items():
                 points, own = run(rates[str(n)][name])
-                runs.setdefault(name, []).append((np.interp(grid, *zip(*points)), own))
-        by_scheme = {}
+                seconds, curve = zip(*points)
+                runs.setdefault(name, []).append((np.interp(grid, seconds, curve), own))
+        by_scheme: dict[str, dict[str, Any]] = {}
         results[f"{n} workers"] = by_scheme
         for name, pairs in runs.items():
             losses = [loss for loss, _ in pairs]
@@ -303,7 +312,7 @@ PLANNED = ("HogWild", "Synchronous-SGD", "Ring-AllReduce")
 DELAY, BYTES = 0.07, 2 * 68904  # of Scaling: mean seconds of a gradient; pulled and pushed
 
 
-def run_with_two(name, runs):
+def run_with_two(name: str, runs: list[dict[str, Any]]) -> plan.Run:
     """Returns the plan.Run of Scaling's runs with two workers.
 
     They commit no durations, but the delays that they drew can be drawn again. What an update takes
@@ -319,15 +328,17 @@ def run_with_two(name, runs):
         for seed in range(1, len(runs) + 1)
     ]
     steps = np.array(drawn).max(axis=1) if is_synchronous else np.array(drawn)
-    own_seconds = 2 / text_tables.median_of(runs, "batches_per_second") - steps.mean()
+    rate = text_tables.median_of(runs, "batches_per_second")
     staleness = 1 if is_synchronous else text_tables.median_of(runs, "staleness_by_rates")
+    assert rate is not None and staleness is not None, f"Scaling has no whole run of {name}"
+    own_seconds = 2 / rate - steps.mean()
     pull = max(0.0, (1 - staleness) * (steps.mean() + own_seconds))
     push = own_seconds - pull
     servers = 0 if name == "Ring-AllReduce" else 1
     return plan.Run(2, servers, is_synchronous, np.ravel(drawn), pull, push, BYTES, 1)
 
 
-def plan_scaling():
+def plan_scaling() -> dict[str, Any]:
     """Returns {"example, workers": measured and planned mini-batches/s and staleness}."""
     results = json.loads((FOLDER.parent / "Scaling" / "results.json").read_text())
     plans = {}
@@ -348,7 +359,7 @@ def plan_scaling():
 # Published points -------------------------------------------------------------------------------
 
 
-def check_published():
+def check_published() -> dict[str, str]:
     """Returns {kind of published points: in words how many fit}. They stand in published.json."""
     points = json.loads((FOLDER / "published.json").read_text())
     inside, widths, errors = 0, [], {}
@@ -357,12 +368,12 @@ def check_published():
         S, B = point["megabytes"] * 1e6, point["gigabits"] * 1e9 / 8
         c = point["c"]
         communication = getattr(step_cost, point["by"])(point["n"], S, B, **servers)
-        high, low = (c / seconds for seconds in step_cost.between(c, communication))
+        high, low = (c / seconds for seconds in step_cost.step_range(c, communication))
         if low - 0.02 <= point["efficiency"] <= high + 0.02:
             inside += 1
         widths.append(high - low)
         if not point["case"].endswith("128 GPUs"):  # which the two numbers come from
-            efficiency = c / step_cost.fitted(c, communication)
+            efficiency = c / step_cost.fitted_step(c, communication)
             errors[point["case"]] = efficiency / point["efficiency"] - 1
     sizes = list(map(abs, errors.values()))
     worst = max(errors, key=lambda case: abs(errors[case]))
@@ -395,7 +406,7 @@ def check_published():
 # The tables and the pictures --------------------------------------------------------------------
 
 
-def describe_points(points, curve):
+def describe_points(points: Sequence[Sequence[Any]], curve: Sequence[Sequence[float]]) -> str:
     """Returns in words what is known of a scheme in a case, from measured or published points."""
     if not points:
         return "assumed"
@@ -408,7 +419,7 @@ def describe_points(points, curve):
     return f"{words}: outside {low:.3g}-{high:.3g}"
 
 
-def range_in_words(low, high):
+def range_in_words(low: float, high: float) -> str:
     """Returns a range in words."""
     if high >= 100:
         form = "{:,.0f}"
@@ -419,7 +430,7 @@ def range_in_words(low, high):
     return "-".join(dict.fromkeys((form.format(low), form.format(high))))
 
 
-def table_of(results):
+def table_of(results: dict[str, Any]) -> Group:
     """Returns the tables."""
     troubles = (STRAGGLER, SLOW_LINK, LOST)
     speed_table = text_tables.plain_table(
@@ -474,7 +485,9 @@ def table_of(results):
 STRIP = 0.8  # of a row is as high as 100%
 
 
-def draw_strip(axes, base, curve, points):
+def draw_strip(
+    axes: Axes, base: float, curve: Sequence[Sequence[float]], points: Sequence[Sequence[Any]]
+) -> None:
     """Draws a scheme's range against the workers, as a share of them; 0% stands at base."""
     n, low, high = np.transpose(curve)
     bottom, top = (base + STRIP * rate / n for rate in (low, high))
@@ -491,17 +504,18 @@ def draw_strip(axes, base, curve, points):
     axes.text(1.05, base + STRIP / 2, words, transform=right, fontsize=8.5, va="center")
 
 
-def shares_in_words(low, high):
+def shares_in_words(low: float, high: float) -> str:
     """Returns a range of shares in words."""
     shares = [100 * share for share in (low, high)]
     words = [f"{share:.0f}" if share >= 1 else f"{share:.1g}" for share in shares]
     return "-".join(dict.fromkeys(words)) + "%"
 
 
-def draw(results, path, source):
+def draw(results: dict[str, Any], path: pathlib.Path, source: pathlib.Path) -> None:
     """Draws the speed-ups, a strip for each scheme, and beside it loss-over-seconds.png."""
     simulated = results["cases"]
-    names = list(max((result["curves"] for result in simulated.values()), key=len))
+    longest = max(simulated.values(), key=lambda result: len(result["curves"]))
+    names = list(longest["curves"])
     figure, axes = charts.subplots(7.2, 1, len(simulated), sharey=True, squeeze=False)
     figure.set_figwidth(6.3)  # narrow, so that its words are large on a telephone
     for (case, result), panel in zip(simulated.items(), axes[0]):
@@ -531,17 +545,17 @@ def draw(results, path, source):
                 seconds = np.linspace(0, SECONDS, len(losses["median"]))
                 panel.plot(seconds, losses["median"], color=f"C{number}", label=name, linewidth=1.2)
             panel.set(title=size, yscale="log", xlabel="seconds (a gradient takes 1)")
-            ticks = 0.1, 0.2, 0.5, 1, 2, 5, 10
-            panel.set_yticks(ticks, map("{:g}".format, ticks))
+            losses_shown = 0.1, 0.2, 0.5, 1, 2, 5, 10
+            panel.set_yticks(losses_shown, map("{:g}".format, losses_shown))
             panel.minorticks_off()
             panel.grid(alpha=0.25)
         axes[0].set_ylabel("training loss, median of 5")
-        style = {"loc": "outside lower center", "frameon": False, "fontsize": 7.5}
+        style: dict[str, Any] = {"loc": "outside lower center", "frameon": False, "fontsize": 7.5}
         figure.legend(*axes[0].get_legend_handles_labels(), ncols=3, **style)
         charts.save(figure, path.with_name("loss-over-seconds.png"), source)
 
 
-def parse_flags():
+def parse_flags() -> argparse.Namespace:
     """Returns the flags."""
     parser = arguments.Parser(__doc__)
     case_flags = (
@@ -577,7 +591,7 @@ def parse_flags():
     return flags
 
 
-def main():
+def main() -> None:
     flags = parse_flags()
     if flags.redraw:
         report = sessions.Report(
@@ -588,6 +602,7 @@ def main():
     directory = example_runs.output_directory("scale-laboratory")
     if flags.tune:
         RATES.write_text(json.dumps({n: tune_rates(n) for n in SIZES}, indent=1) + "\n")
+    results: dict[str, Any]
     if flags.case:
         results = {"cases": {f"your case, {flags.case.n} workers": simulate(flags.case)}}
     else:

@@ -10,12 +10,15 @@ Run:           bash run.sh
 import collections
 import itertools
 import math
+import pathlib
 import statistics
+from typing import Any, NamedTuple
 
 import numpy as np
 from lab import examples
 from lab.measure import arguments, charts, delays, forked, sessions, text_tables
 from lab.measure.text_tables import median_of
+from rich.table import Table
 from tfrun.runs import summary
 from tfrun.runs.data import RunData
 from tfrun.simulate import laws, schemes
@@ -42,7 +45,7 @@ QUICK = ["1 worker, constant: HogWild", f"8 workers, exponential: {BACKUP}"]
 QUICK += [f"{n} workers, exponential: {name}" for n in (2, 8) for name in WITH_MORE_WORKERS[:2]]
 
 
-def all_cases():
+def all_cases() -> list[arguments.Case]:
     """Returns [(what a case is called, the example, workers, delay, lr)]."""
     cases = [("HogWild", 1, "constant", 0.1)]
     cases += [(name, n, "exponential", 0.1) for n in (1, 2, 4, 8, 16) for name in WITH_MORE_WORKERS]
@@ -52,8 +55,8 @@ def all_cases():
         names = ("HogWild", "DOWNPOUR-Easy", "Synchronous-SGD", BACKUP)
         cases += [(name, 8, delay, 0.1) for name in names]
     cases += [(name, 8, "one slow", 0.1) for name in COMPARED]
-    names = (*ASYNCHRONOUS, "Synchronous-SGD", BACKUP, OPTIMIZER, OPTIMIZER_BACKUP)
-    cases += [(name, 4, "one slow", 0.1) for name in names]
+    one_slow = (*ASYNCHRONOUS, "Synchronous-SGD", BACKUP, OPTIMIZER, OPTIMIZER_BACKUP)
+    cases += [(name, 4, "one slow", 0.1) for name in one_slow]
     cases.append(("HogWild", 4, "exponential", 0.5))
     cases += [(name, 4, "one slow", 0.5) for name in ("HogWild", "DynSGD")]
     named = []
@@ -65,21 +68,21 @@ def all_cases():
     return named
 
 
-def script_of(name):
+def script_of(name: str) -> pathlib.Path:
     """Returns the script of what a case runs."""
     if name.startswith(OPTIMIZER):
         return examples.main_script("From-TensorFlow-1/Synchronous-SGD-Optimizer")
     return examples.main_script(name.split(",")[0])
 
 
-def gradients_needed(name, n):
+def gradients_needed(name: str, n: int) -> int:
     """Returns how many gradients an update needs: one, or those of all workers, or all but one."""
     if name.split(",")[0] not in SYNCHRONOUS:
         return 1
     return n - 1 if name.endswith("a backup") else n
 
 
-def law(name, n, delay, own, mean=MEAN):
+def law(name: str, n: int, delay: str, own: float, mean: float = MEAN) -> float | None:
     """Returns the mini-batches a second of a cluster that is simulated, without TensorFlow.
 
     own: mean seconds of a worker for an update beside the delays, which vary: exponentially. Where
@@ -102,7 +105,7 @@ def law(name, n, delay, own, mean=MEAN):
     return schemes.rate(trace) * local
 
 
-def batches_of(case, batches):
+def batches_of(case: arguments.Case, batches: int) -> int:
     """Returns the mini-batches of a run: `batches` where a loss is compared, or fewer."""
     _, name, n, delay, _ = case
     is_synchronous = gradients_needed(name, n) > 1
@@ -112,7 +115,7 @@ def batches_of(case, batches):
     return int(min(batches, seconds * (law(name, n, delay, 0) or 3 / MEAN)))
 
 
-def measure(case, repeat, batches):
+def measure(case: arguments.Case, repeat: int, batches: int) -> dict[str, Any]:
     """Trains once; returns the numbers of the run."""
     _, name, n, delay, lr = case
     batches = batches_of(case, batches)
@@ -138,7 +141,9 @@ def measure(case, repeat, batches):
         return {**summarize_run(name, n, trained, samples, directory), "batches": batches}
 
 
-def summarize_run(name, n, trained, samples, directory):
+def summarize_run(
+    name: str, n: int, trained: bool, samples: list[tuple[float, Any]], directory: pathlib.Path
+) -> dict[str, Any]:
     """Returns the numbers of a run that has ended."""
     run = RunData.read(directory)
     pushes, tests = run.rows("pushes"), run.rows("tests")
@@ -170,13 +175,13 @@ def summarize_run(name, n, trained, samples, directory):
     }
 
 
-def durations(pushes):
+def durations(pushes: list[dict[str, Any]]) -> dict[str, list[float]]:
     """Returns QUANTILES of the seconds from pull to push, of computing in them, and to a pull.
 
     From these times a plan for more workers can be made.
     """
-    phases = {"pull_to_push": [], "computing": [], "push_to_pull": []}
-    last_push = {}  # of each task
+    phases: dict[str, list[float]] = {"pull_to_push": [], "computing": [], "push_to_pull": []}
+    last_push: dict[str, float] = {}  # when each task has pushed
     for push in pushes:
         seconds = push["push_time"] - push["pull_time"]
         phases["pull_to_push"].append(seconds)
@@ -190,7 +195,7 @@ def durations(pushes):
     }
 
 
-def share_pushed_twice(pushes):
+def share_pushed_twice(pushes: list[dict[str, Any]]) -> float:
     """Returns the share of the steps for which some worker pushed two gradients, both in time."""
     counts = collections.Counter(
         (push["global_step"], push["task"]) for push in pushes if push["staleness"] == 0
@@ -200,35 +205,41 @@ def share_pushed_twice(pushes):
     return len(steps_pushed_twice) / max(1, len(steps))
 
 
-# What the name of a case says; cluster: in words.
-Parts = collections.namedtuple("Parts", "cluster example workers delay")
+class Parts(NamedTuple):
+    """What the name of a case says."""
+
+    cluster: str  # in words
+    example: str
+    workers: int
+    delay: str
 
 
-def parts(case):
+def parts(case: str) -> Parts:
     """Returns the Parts of the name of a case."""
     cluster, name = case.split(": ")
     workers, delay, *_ = cluster.split(", ")
     return Parts(cluster, name, int(workers.split()[0]), delay)
 
 
-def own_seconds(results):
+def own_seconds(results: dict[str, Any]) -> float:
     """Returns the seconds of a worker for a mini-batch beside the delay: of one that is alone."""
     runs = results.get("1 worker, constant: HogWild")
-    return 1 / median_of(runs, "batches_per_second") - MEAN if runs else 0
+    rate = median_of(runs, "batches_per_second") if runs else None
+    return 1 / rate - MEAN if rate else 0
 
 
-def losses(runs):
+def losses(runs: list[dict[str, Any]]) -> str:
     """Returns the median and the range of the test losses, and how many runs diverged."""
     diverged = sum(run["test_loss"] is None for run in runs)
     words = text_tables.spread([run["test_loss"] for run in runs], "{:.3f}")
     return f"{words} {diverged} diverged".strip() if diverged else words
 
 
-def table_of(results):
+def table_of(results: dict[str, Any]) -> Table:
     """Returns the table, a section for each cluster."""
-    columns = "mini-batches/s", "to the law", "staleness / by rates"
-    columns += "waiting", "twice", "test loss", "seconds", "cores"
-    table = text_tables.plain_table("workers, delay", "example", *columns)
+    columns = ["workers, delay", "example", "mini-batches/s", "to the law", "staleness / by rates"]
+    columns += ["waiting", "twice", "test loss", "seconds", "cores"]
+    table = text_tables.plain_table(*columns)
     previous = ""
     own = own_seconds(results)
     most_batches = max(run["batches"] for runs in results.values() for run in runs)
@@ -237,10 +248,8 @@ def table_of(results):
         runs, (cluster, name, n, delay) = results[case], parts(case)
         if previous != cluster:
             table.add_section()
-        rate, by_rates = (
-            median_of(runs, "batches_per_second"),
-            median_of(runs, "staleness_by_rates"),
-        )
+        rate = median_of(runs, "batches_per_second")
+        by_rates = median_of(runs, "staleness_by_rates")
         expected = law(name, n, delay, own)
         is_synchronous = gradients_needed(name, n) > 1
         staleness = ""
@@ -250,7 +259,7 @@ def table_of(results):
             cluster if previous != cluster else "",
             name,
             text_tables.spread([run["batches_per_second"] for run in runs], "{:.1f}"),
-            f"{rate / expected:.2f}" if expected else "",
+            f"{rate / expected:.2f}" if rate and expected else "",
             staleness,
             # The ring's graph notes when it has pulled only after the delay.
             "" if name == "Ring-AllReduce" else f"{median_of(runs, 'waiting'):.0%}",
@@ -263,7 +272,7 @@ def table_of(results):
     return table
 
 
-def draw(results, path, source):
+def draw(results: dict[str, Any], path: pathlib.Path, source: pathlib.Path) -> None:
     """Draws the rates beside their laws, and the test loss of 8 workers against the time."""
     figure, (rate_axes, loss_axes) = charts.subplots(4.2, 1, 2)
     own = own_seconds(results)
@@ -312,7 +321,7 @@ def draw(results, path, source):
     rate_axes.set_xticks(sorted({parts(case).workers for case in results}))
     loss_axes.set(xlabel="seconds, 8 workers", ylabel="test loss", yscale="log")
     loss_axes.yaxis.set_major_formatter("{x:g}")
-    handle_of = {}
+    handle_of: dict[str, Any] = {}
     for axes in (rate_axes, loss_axes):
         handles, names = axes.get_legend_handles_labels()
         handle_of.update(zip(names, handles))
@@ -329,7 +338,7 @@ def draw(results, path, source):
     charts.save(figure, path, source)
 
 
-def main():
+def main() -> None:
     parser = arguments.Parser(__doc__)
     parser.number("--batches", 1000, "mini-batches of a run whose loss is compared")
     parser.full("all cases; without it six, once each")

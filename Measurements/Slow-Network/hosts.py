@@ -15,7 +15,7 @@ class Unavailable(Exception):
     """Why this machine has no such hosts."""
 
 
-def enter():
+def enter() -> None:
     """Starts this program again, with a network and mounts of its own, which end with it.
 
     Needs Linux, iproute2, and root or a user namespace. Raises Unavailable.
@@ -35,7 +35,7 @@ def enter():
     os.execvp("unshare", [*unshare, sys.executable, *sys.argv])
 
 
-def run(*commands):
+def run(*commands: str) -> None:
     """Runs commands of iproute2. Raises Unavailable with what they say."""
     for command in commands:
         process = subprocess.run(command.split(), capture_output=True, text=True)
@@ -43,7 +43,7 @@ def run(*commands):
             raise Unavailable(f"`{command}` failed: {process.stderr.strip()}")
 
 
-def make(n):
+def make(n: int) -> list[tuple[str, pathlib.Path]]:
     """Makes n hosts; returns [(its address, the file of its namespace)]. Raises Unavailable."""
     # /run is mounted anew, because it may have no folder netns, nor let this user make one.
     run("mount -t tmpfs tmpfs /run")
@@ -62,7 +62,7 @@ def make(n):
     return [(f"10.0.0.{k + 1}", NAMESPACES / f"host{k}") for k in range(n)]
 
 
-def limit(n, megabits):
+def limit(n: int, megabits: float) -> None:
     """Gives the link of each of n hosts this rate, both ways."""
     burst = max(3200, int(megabits * 1e6 / 8 / 1000))  # of a millisecond, or two packets
     rule = f"root tbf rate {megabits}mbit burst {burst} latency {QUEUE_SECONDS * 1000:.0f}ms"
@@ -70,7 +70,7 @@ def limit(n, megabits):
         run(f"tc qdisc replace dev link{k} {rule}", f"tc -n host{k} qdisc replace dev eth0 {rule}")
 
 
-def bytes_moved(k):
+def bytes_moved(k: int) -> tuple[int, int]:
     """Returns the bytes that host k has (sent, received) so far."""
     for line in pathlib.Path("/proc/net/dev").read_text().splitlines():
         name, _, numbers = line.partition(":")

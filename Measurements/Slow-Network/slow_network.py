@@ -7,14 +7,17 @@ Kind:          driver
 Run:           bash run.sh
 """
 
-import collections
 import math
+import pathlib
 import statistics
 import sys
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import hosts
 from lab import examples
 from lab.measure import arguments, charts, example_runs, forked, sessions, text_tables
+from rich.table import Table
 
 LAYERS = 'keras.layers.Dense(128, "relu"),\n            keras.layers.Dense(64, "relu"),'
 WIDE_MODEL = [(LAYERS, '*[keras.layers.Dense(1024, "relu") for _ in range(3)],')]
@@ -44,8 +47,17 @@ DELAY = (
 LATE_PULL = [(CALL, CALL.replace("ready", f"delayed(ready, {LATENCY})")), DELAY]
 COMPRESSED = "Further-Algorithms/Compressed-AllReduce"
 LARGE_BATCHES, BUCKETS = ["--batch-size", 8192, "--steps-per-call", 1], ["--buckets", 4]
-# ps: how many; 0 where there is none. changes: of the script of the example.
-Program = collections.namedtuple("Program", "example ps flags changes")
+
+
+class Program(NamedTuple):
+    """What is trained."""
+
+    example: str
+    ps: int  # how many; 0 where there is none
+    flags: Sequence[object]
+    changes: Sequence[tuple[str, str]]  # of the example's script
+
+
 PROGRAMS = {
     "HogWild": Program("HogWild", 1, [], []),
     "HogWild, 2 ps": Program("HogWild", 2, [], []),
@@ -105,7 +117,7 @@ MODELS = {SMALL: [], LARGE: WIDE_MODEL, EIGHT_LAYERS: DEEP_MODEL}
 HOSTS = 6  # 2 ps, 4 workers
 
 
-def all_cases():
+def all_cases() -> list[arguments.Case]:
     """Returns [(what a case is called, the program, the model, Mbit/s, mini-batches)]."""
     elsewhere = (*COMPARED, *WITH_LATE_PULLS, *WITH_LARGE_BATCHES)
     others = [name for name in PROGRAMS if name not in elsewhere]  # those with four workers, too
@@ -127,17 +139,19 @@ ONE_PS = [name for name in COMPARED if "2 ps" not in name]
 QUICK = [f"{SMALL}, {rate} Mbit/s: {name}" for rate in (10, 100, 1000) for name in ONE_PS]
 
 
-def local_steps(name):
+def local_steps(name: str) -> int:
     """Returns the mini-batches of an update of one worker."""
     return int(name.split("T = ")[1].split(",")[0]) if "T = " in name else 1
 
 
-def workers(name):
+def workers(name: str) -> int:
     """Returns how many workers a program has."""
     return 4 if name in WITH_FOUR_WORKERS else 2
 
 
-def measure(all_hosts, case, repeat):
+def measure(
+    all_hosts: Sequence[tuple[str, pathlib.Path]], case: arguments.Case, repeat: int
+) -> dict[str, Any]:
     """Trains once; returns the numbers of the run."""
     _, name, model, rate, batches = case
     program = PROGRAMS[name]
@@ -151,7 +165,7 @@ def measure(all_hosts, case, repeat):
     hosts.limit(len(all_hosts), rate)
     changes = [*program.changes, *MODELS[model]]
 
-    def sample():
+    def sample() -> list[int]:
         return [number for k in range(program.ps + n) for number in hosts.bytes_moved(k)]
 
     with examples.changed_copy(script, changes) as (copy, directory):
@@ -159,7 +173,13 @@ def measure(all_hosts, case, repeat):
         return summarize_run(trained, samples, directory, batches_per_update, rate)
 
 
-def summarize_run(trained, samples, directory, batches, rate):
+def summarize_run(
+    trained: bool,
+    samples: list[tuple[float, Any]],
+    directory: pathlib.Path,
+    batches: float,
+    rate: float,
+) -> dict[str, Any]:
     """Returns the numbers of a run that has ended; batches: mini-batches of an update of w."""
     pushes, tests = example_runs.pushes(directory), example_runs.tests(directory)
     began, ended, updates = forked.window(pushes)
@@ -177,13 +197,13 @@ def summarize_run(trained, samples, directory, batches, rate):
     }
 
 
-def parts(case):
+def parts(case: str) -> tuple[str, str]:
     """Returns (the model and the link in words, the program) of a case's name."""
     setting, program = case.split(": ", 1)
     return setting, program
 
 
-def link_shares(runs, ps):
+def link_shares(runs: list[dict[str, Any]], ps: int) -> list[str]:
     """Returns how full the fullest link of the ps is, and that of the workers: medians."""
     shares_of_ps = [max(run["links"][:ps], default=0) for run in runs]
     shares_of_workers = [max(run["links"][ps:], default=0) for run in runs]
@@ -193,7 +213,7 @@ def link_shares(runs, ps):
     ]
 
 
-def table_of(results):
+def table_of(results: dict[str, Any]) -> Table:
     """Returns the table, a section for each model and link."""
     table = text_tables.plain_table(
         "model, link", "program", "mini-batches/s", "ps' link", "workers'", "test loss"
@@ -218,7 +238,7 @@ def table_of(results):
     return table
 
 
-def draw(results, path, source):
+def draw(results: dict[str, Any], path: pathlib.Path, source: pathlib.Path) -> None:
     """Draws the rates of the programs without local steps, for each model against the link.
 
     Results of the overlap alone have one link: they become bars.
@@ -251,8 +271,8 @@ def draw(results, path, source):
                 continue
             medians = [statistics.median(rates) for rates in rates_of_link.values()]
             panel.plot(list(rates_of_link), medians, color=f"C{number}", linewidth=1, label=name)
-            for link, rates in rates_of_link.items():
-                panel.plot([link] * len(rates), rates, ".", color=f"C{number}")
+            for link, rates_there in rates_of_link.items():
+                panel.plot([link] * len(rates_there), rates_there, ".", color=f"C{number}")
         panel.set(xscale="log", xlabel="link, Mbit/s", title=f"model of {model}")
         panel.set_yscale("log", nonpositive="clip")
         for axis in panel.xaxis, panel.yaxis:
@@ -264,7 +284,7 @@ def draw(results, path, source):
     charts.save(figure, path, source)
 
 
-def main():
+def main() -> None:
     parser = arguments.Parser(__doc__)
     parser.full("all cases; without it few, once each")
     parser.redraw(__file__)

@@ -7,13 +7,18 @@ Kind:          driver
 Run:           bash run.sh
 """
 
-import collections
+import argparse
 import math
+import pathlib
 import statistics
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from lab import examples
 from lab.measure import arguments, charts, delays, forked, sessions, text_tables
 from lab.measure.text_tables import median_of
+from matplotlib.axes import Axes
+from rich.table import Table
 from tfrun.runs.data import RunData
 
 N = 8  # workers
@@ -31,15 +36,24 @@ NO_MOMENTUM = 1e-30  # a momentum that changes no number
 BOUNDED_STALENESS, ASYNC_LOCAL_SGD, DELAY_COMPENSATION = (
     FURTHER + name for name in ("Bounded-Staleness", "Async-Local-SGD", "Delay-Compensation")
 )
-# name: what a case is called, with its example behind a colon. value: of the flag that it varies.
-# delay: how long a gradient takes. warm: whether the first quarter of the pushes has no momentum.
-Case = collections.namedtuple("Case", "name example value delay warm")
 QUICK = ["at most 1 ahead", "at most 5 ahead", "no bound", "N = 1", "N = 8"]
 
 
-def all_cases():
+class Case(NamedTuple):
+    """What is trained."""
+
+    name: str  # with its example behind a colon
+    example: str
+    value: Any  # of the flag that it varies; None where it has no such flag
+    delay: str  # the law of the gradient's times
+    warm: bool  # whether the first quarter of the pushes has no momentum
+
+
+def all_cases() -> list[Case]:
     """Returns the Cases."""
-    cases = [(f"at most {lead} ahead", BOUNDED_STALENESS, lead) for lead in LEADS]
+    cases: list[tuple[str, str, Any]] = [
+        (f"at most {lead} ahead", BOUNDED_STALENESS, lead) for lead in LEADS
+    ]
     cases.append(("no bound", "HogWild", None))
     cases += [(f"lambda = {value}", DELAY_COMPENSATION, value) for value in (0.04, 1.0)]
     cases += [(f"{SLOW}, at most {lead} ahead", BOUNDED_STALENESS, lead) for lead in (1, 5, 17)]
@@ -55,7 +69,7 @@ def all_cases():
     return named
 
 
-def flags_of_case(case, flags, momentum=BETA):
+def flags_of_case(case: Case, flags: argparse.Namespace, momentum: float = BETA) -> list[object]:
     """Returns the flags of a case's script: N comes with the outer rate at which each push moves w
     as far, whatever N is."""
     if case.example != ASYNC_LOCAL_SGD:
@@ -71,7 +85,7 @@ def flags_of_case(case, flags, momentum=BETA):
     return [*common, "--momentum-delay", case.value]
 
 
-def measure(case, repeat, flags):
+def measure(case: Case, repeat: int, flags: argparse.Namespace) -> dict[str, Any]:
     """Trains once; returns the numbers of the run."""
     script = examples.main_script(case.example)
     updates, mean = flags.updates, MEAN
@@ -92,7 +106,9 @@ def measure(case, repeat, flags):
         return summarize_run(trained, samples, RunData.read(directory), warm)
 
 
-def summarize_run(trained, samples, run, warm=0):
+def summarize_run(
+    trained: bool, samples: list[tuple[float, Any]], run: RunData, warm: int = 0
+) -> dict[str, Any]:
     """Returns the numbers of a run that has ended, of what came after `warm` updates."""
     pushes = [push for push in run.rows("pushes") if push["global_step"] > warm]
     tests = [test for test in run.rows("tests") if test["global_step"] > warm]
@@ -113,7 +129,7 @@ def summarize_run(trained, samples, run, warm=0):
     }
 
 
-def idle_share(pushes, began):
+def idle_share(pushes: list[dict[str, Any]], began: float) -> float:
     """Returns the share of the time, from `began` on, between a push and the next pull.
 
     Of all workers but the first, which tests meanwhile, and the last, which may be slow.
@@ -129,7 +145,7 @@ def idle_share(pushes, began):
     return idle_seconds / seconds
 
 
-def largest_lead(pushes):
+def largest_lead(pushes: list[dict[str, Any]]) -> int:
     """Returns by how many updates the fastest worker was ahead of the slowest at most."""
     clocks = dict.fromkeys((f"worker-{k}" for k in range(N)), 0)
     lead = 0
@@ -139,14 +155,14 @@ def largest_lead(pushes):
     return lead
 
 
-def spread_or_never(runs, key, form):
+def spread_or_never(runs: list[dict[str, Any]], key: str, form: str) -> str:
     """Returns the median and the range in words, and how many runs have none."""
     count = sum(run[key] is None for run in runs)
     words = text_tables.spread([run[key] for run in runs], form)
     return f"{words} {count} of {len(runs)} never".strip() if count else words
 
 
-def table_of(results):
+def table_of(results: dict[str, Any]) -> Table:
     """Returns the table: sections for the bounds, for a slow worker, and for the momentum."""
     previous = None
     columns = "updates/s", "idle", "apart", "staleness, mean", "most", "test loss", "accuracy, %"
@@ -179,7 +195,14 @@ def table_of(results):
     return table
 
 
-def dots(axes, cases, key, colour, style="o-", label=None):
+def dots(
+    axes: Axes,
+    cases: Mapping[float, list[dict[str, Any]]],
+    key: str,
+    colour: str,
+    style: str = "o-",
+    label: str | None = None,
+) -> None:
     """Draws {x: runs}: a dot for each run, and larger ones at their medians, which are joined.
 
     A run without a number counts as the largest of all, and is a cross at the top.
@@ -193,7 +216,7 @@ def dots(axes, cases, key, colour, style="o-", label=None):
             medians[x] = median
         axes.plot([x] * len(numbers), numbers, ".", color=colour, alpha=0.5, markersize=4)
         if len(numbers) < len(values):
-            top = {"transform": axes.get_xaxis_transform(), "clip_on": False}
+            top: dict[str, Any] = {"transform": axes.get_xaxis_transform(), "clip_on": False}
             axes.plot(x, 1, "x", color=colour, **top)
             axes.text(x, 0.96, f"{len(values) - len(numbers)} never", ha="center", va="top", **top)
     axes.plot(
@@ -207,13 +230,13 @@ def dots(axes, cases, key, colour, style="o-", label=None):
     )
 
 
-def draw(results, path, source):
+def draw(results: dict[str, Any], path: pathlib.Path, source: pathlib.Path) -> None:
     """Draws updates to the goal and idle share against the bound; the loss against N."""
     results = {case.partition(":")[0]: runs for case, runs in results.items()}
     figure, (goal_axes, idle_axes, momentum_axes) = charts.subplots(3.4, 1, 3)
-    leads = {lead: results.get(f"at most {lead} ahead") for lead in LEADS}
-    leads[2 * LEADS[-1]] = results.get("no bound")
-    leads = {lead: runs for lead, runs in leads.items() if runs}
+    runs_of_leads = {lead: results.get(f"at most {lead} ahead") for lead in LEADS}
+    runs_of_leads[2 * LEADS[-1]] = results.get("no bound")
+    leads: dict[float, Any] = {lead: runs for lead, runs in runs_of_leads.items() if runs}
     names = [f"{lead}" if lead in LEADS else "any" for lead in leads]
     dots(goal_axes, leads, "updates_to", "C0")
     dots(idle_axes, leads, "idle", "C0")
@@ -227,10 +250,10 @@ def draw(results, path, source):
             axes.set_xscale("log")
             axes.set_xticks(list(leads), names)
     for number, words in enumerate(("", WARM)):
-        runs = {delay: results.get(f"N = {delay}{words}") for delay in DELAYS}
-        runs = {delay * 1.08**number: case_runs for delay, case_runs in runs.items() if case_runs}
+        runs_of_delays = {delay: results.get(f"N = {delay}{words}") for delay in DELAYS}
+        shifted = {delay * 1.08**number: runs for delay, runs in runs_of_delays.items() if runs}
         label, style = words[2:] or "from scratch", ("o-", "s--")[number]
-        dots(momentum_axes, runs, "test_loss", f"C{number}", style, label)
+        dots(momentum_axes, shifted, "test_loss", f"C{number}", style, label)
     if runs := results.get("no momentum"):
         height = median_of(runs, "test_loss")
         momentum_axes.axhline(height, label="no momentum", color="k", linestyle=":", linewidth=1)
@@ -250,7 +273,7 @@ def draw(results, path, source):
     charts.save(figure, path, source)
 
 
-def main():
+def main() -> None:
     parser = arguments.Parser(__doc__)
     parser.number("--updates", 1000, "updates of a run with a bound")
     parser.number("--pushes", 400, "updates of a run with momentum")

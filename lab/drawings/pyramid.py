@@ -153,11 +153,9 @@ def bar(y, kind, words, shares):
 def pyramid():
     """The hierarchy of scale, where 100% is n times the speed of one. From the bottom: {}."""
     shares, rate = speeds()
-    parts, y, title = (
-        [left(COLUMN, 22, "100%: n workers are n times as fast as one", "small")],
-        TOP,
-        [],
-    )
+    parts = [left(COLUMN, 22, "100%: n workers are n times as fast as one", "small")]
+    y = TOP
+    title = []
     for level in LEVELS:
         bars = {name: words.format(rate) for name, words in level.bars.items()}
         parts += [*stone(level, y), left(COLUMN, y + 15, level.title, "title")]

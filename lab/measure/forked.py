@@ -41,7 +41,7 @@ def task(
     flags: Iterable[object],
     env: Mapping[str, str],
     output: pathlib.Path,
-    namespace: str | None,
+    namespace: str | pathlib.Path | None,
 ) -> None:
     """In a forked process: is `python script flags` with `env`, its output in a file.
 
@@ -76,7 +76,7 @@ def train(
     flags: Iterable[object],
     directory: pathlib.Path,
     sample: Callable[[], Any] = idle.own_seconds,
-    hosts: Sequence[tuple[str, str | None]] | None = None,
+    hosts: Sequence[tuple[str, str | pathlib.Path | None]] | None = None,
 ) -> tuple[bool, list[tuple[float, Any]]]:
     """Trains to the end, in `directory`; returns (whether it did not diverge, the samples).
 

@@ -93,9 +93,8 @@ def follow(
     for update, (i, j) in enumerate(zip(starts, np.append(starts[1:], count))):
         w_k = W[version[i:j]]
         if local == 1 and (version[i:j] == version[i]).all():
-            batch = rows[
-                worker[i:j], batch_number[i:j]
-            ].ravel()  # the mean of gradients: of the union
+            # The mean of the workers' gradients is the gradient on all their rows together.
+            batch = rows[worker[i:j], batch_number[i:j]].ravel()
             change = rate * gradient(W[version[i]], x[batch], y[batch])
         else:
             for t in range(local):

@@ -39,7 +39,7 @@ def check(measured: dict[str, Any], launcher: pathlib.Path) -> None:
     name = shown(launcher.parent)
     path = results_of(launcher)
     identity = identity_of(launcher)
-    advice = f"run python lab/measure/results.py {words_of(launcher)}"
+    advice = f"run python lab/measure/results.py {argument_of(launcher)}"
     example = measured.get("example", "an unknown example")
     if example != identity["example"]:
         raise ToolError(f"{example}'s {path.name} is shown on {name}'s page: {advice}")
@@ -76,7 +76,7 @@ def check_compared(name: str, runs: Any, source: pathlib.Path) -> None:
         )
 
 
-def words_of(launcher: pathlib.Path) -> str:
+def argument_of(launcher: pathlib.Path) -> str:
     """Returns a run.sh as the arguments of lab/measure/results.py name it."""
     return shown(launcher.parent if launcher.name == "run.sh" else launcher)
 

@@ -137,7 +137,7 @@ def mark_unchanged(launcher: pathlib.Path) -> None:
     if measured.get("example") != identity["example"]:
         provenance.check(measured, launcher)  # raises: these are no results of this example
     path.write_text(json.dumps({**measured, **identity}, indent=1) + "\n")
-    for path in examples.tracked("*_digests.json"):  # of Compare, and others
+    for path in examples.tracked_files("*_digests.json"):  # of Compare, and others
         digests = examples.read_json(path)
         # Numbers that an earlier change has made outdated stay so.
         if launcher.name == "run.sh" and digests.get(name) == digest_before:

@@ -4,8 +4,9 @@
     S  bytes of w, or of a        B  bytes a second of a worker's or server's link, each way at once
        gradient                   a  seconds that a message takes beside its bytes
 
-The functions return seconds of communication. between() and fitted() add them to c. They raise
-ValueError for what makes no sense. For one worker nothing travels, except to a parameter server.
+The functions return seconds of communication, which step_range() and fitted_step() add to c. They
+raise ValueError for what makes no sense. For one worker nothing travels, except to a parameter
+server.
 ring(), ps_together() and ps_in_turn() are tfrun's, because `tfrun plan` needs them, too.
 
 How much travels while a worker still computes is not known for a case of yours, so a step is a
@@ -27,14 +28,14 @@ def check_step(c: float, communication: float) -> None:
     number("communication", communication, 0)
 
 
-def between(c: float, communication: float) -> tuple[float, float]:
+def step_range(c: float, communication: float) -> tuple[float, float]:
     """Returns the seconds of a step, (lowest, highest): all hidden that has room in the backward
     pass, and nothing hidden."""
     check_step(c, communication)
     return c + max(0.0, communication - BACKWARD * c), c + communication
 
 
-def fitted(c: float, communication: float) -> float:
+def fitted_step(c: float, communication: float) -> float:
     """Returns the seconds of a step by the two numbers that fitted published points best.
 
     72% of the communication is hidden, and 6.5% of c is lost whatever travels. Both come from
@@ -160,14 +161,14 @@ def schemes(
     return {
         "ps, asynchronous": (n * lowest, n * highest),
         "ps, synchronous": (c + min(in_turn, together), c + max(in_turn, together)),
-        "ring": between(c, all_reduce),
-        "halving and doubling": between(c, halving_doubling(n, S, B, a)),
-        "tree, 64 pieces": between(c, tree(n, S, B, a, 64)),
-        "hierarchical": between(c, hierarchical(machines, min(n, inside), S, B, a, B_inside)),
-        "ZeRO 3": between(c, sharded(n, S, B, a)),
-        f"ring, {T} local steps": (between(T * c, all_reduce)[0] / T, local(c, all_reduce, T)),
-        f"ring, 1/{ratio} of the bytes, added up": between(c, ring(n, S / ratio, B, a)),
-        f"1/{ratio} of the bytes, gathered": between(c, gather(n, S / ratio, B, a)),
+        "ring": step_range(c, all_reduce),
+        "halving and doubling": step_range(c, halving_doubling(n, S, B, a)),
+        "tree, 64 pieces": step_range(c, tree(n, S, B, a, 64)),
+        "hierarchical": step_range(c, hierarchical(machines, min(n, inside), S, B, a, B_inside)),
+        "ZeRO 3": step_range(c, sharded(n, S, B, a)),
+        f"ring, {T} local steps": (step_range(T * c, all_reduce)[0] / T, local(c, all_reduce, T)),
+        f"ring, 1/{ratio} of the bytes, added up": step_range(c, ring(n, S / ratio, B, a)),
+        f"1/{ratio} of the bytes, gathered": step_range(c, gather(n, S / ratio, B, a)),
     }
 
 
@@ -180,7 +181,7 @@ def first_to_change(n: int, c: float, S: float, B: float, a: float = 0.0) -> dic
     seconds = {
         "a link twice as fast": c + ring(n, S, 2 * B, a),
         "a tenth of the latency": c + ring(n, S, B, a / 10),
-        "full overlap": between(c, ring(n, S, B, a))[0],
+        "full overlap": step_range(c, ring(n, S, B, a))[0],
         "10 local steps": local(c, ring(n, S, B, a), 10),
         "1/100 of the bytes": c + ring(n, S / 100, B, a),
         "halving and doubling": c + halving_doubling(n, S, B, a),

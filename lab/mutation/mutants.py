@@ -1,8 +1,8 @@
-"""Lists the mistakes that score.py can plant in a file: small changes, each of one place.
+"""Lists the mistakes that score.py can plant in a file: mutations, each a small change.
 
-In Python these are operators of mutmut that stand for a mistake which somebody makes, and others of
-our own: a wrong number, a call that is missing, and arguments in the wrong order.
-In JavaScript they are the same kinds, outside of comments, strings and patterns.
+In Python these are mutation operators of mutmut that stand for a mistake which somebody makes, and
+others of our own: a wrong number, a missing call, and arguments in the wrong order. In JavaScript
+they are of the same kinds, outside of comments, strings and patterns.
 """
 
 import dataclasses
@@ -17,53 +17,19 @@ from mutmut.mutation import mutators
 
 from lab.examples import ROOT
 
-# Arguments with these names are for the eye: words of --help, and how a picture looks.
-LOOKS = {
-    "help",
-    "description",
-    "metavar",
-    "title",
-    "label",
-    "color",
-    "figsize",
-    "fontsize",
-    "dpi",
-    "linewidth",
-    "linestyle",
-    "lw",
-    "alpha",
-    "zorder",
-    "marker",
-    "markersize",
-    "ms",
-    "loc",
-    "frameon",
-    "ncol",
-    "ncols",
-    "rotation",
-    "labelsize",
-    "capsize",
-    "pad",
-    "width",
-    "height",
-    "ha",
-    "va",
-    "fmt",
-    "style",
-    "justify",
-    "xytext",
-    "textcoords",
-    "layout",
-    "fontweight",
-    "xlim",
-    "ylim",
-    "size",
-    "ticks",
-}
+# Arguments with these names only change words of --help, or how a picture looks.
+COSMETIC_ARGUMENTS = frozenset(
+    (
+        "help description metavar title label color figsize fontsize dpi linewidth linestyle lw "
+        "alpha zorder marker markersize ms loc frameon ncol ncols rotation labelsize capsize pad "
+        "width height ha va fmt style justify xytext textcoords layout fontweight xlim ylim size "
+        "ticks"
+    ).split()
+)
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
+class Mutation:
     """A mistake that can be planted; `plant()` returns the text of the file that has it."""
 
     file: str  # from the root of the project
@@ -73,8 +39,8 @@ class Place:
 
 
 @dataclasses.dataclass(frozen=True)
-class Mistake:
-    """A mistake as people read it, and as a list of equivalents names it."""
+class Change:
+    """What a mistake changes, as people read it, and as a list of equivalents names it."""
 
     file: str
     function: str
@@ -82,13 +48,14 @@ class Mistake:
     new: str
 
 
-def mistake(place: Place, before: str, after: str) -> Mistake:
-    """Returns the mistake that turns one text of a place's file into the other."""
+def change_of(mutation: Mutation, before: str) -> Change:
+    """Returns what a mistake changes in its file, whose text without it is `before`."""
+    after = mutation.plant()
     lines = list(difflib.unified_diff(before.splitlines(), after.splitlines(), n=0))[2:]
     old, new = (
         "\n".join(line[1:].strip() for line in lines if line.startswith(sign)) for sign in "-+"
     )
-    return Mistake(place.file, place.function, old, new)
+    return Change(mutation.file, mutation.function, old, new)
 
 
 def other_numbers(value: float) -> list[float]:
@@ -101,7 +68,7 @@ def other_numbers(value: float) -> list[float]:
 # Python ------------------------------------------------------------------------------------------
 
 
-def changed_constants(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+def mutate_constants(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
     """Yields other numbers in place of one, and the other truth value."""
     if isinstance(node, (cst.Integer, cst.Float)):
         for value in other_numbers(node.evaluated_value):
@@ -110,7 +77,7 @@ def changed_constants(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
         yield from mutators.operator_name(node)
 
 
-def changed_operators(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+def mutate_operators(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
     """Yields comparisons, bounds, arithmetic, logic and conditions that are different."""
     yield from mutators.operator_swap_op(node)
     yield from mutators.operator_keywords(node)
@@ -122,21 +89,21 @@ def changed_operators(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
         yield from mutators.operator_if_exp(node)
 
 
-def missing_calls(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+def remove_calls(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
     """Yields `pass` in place of a statement that is a call."""
     if matchers.matches(node, matchers.Expr(value=matchers.Call())):
         yield cst.Pass()
 
 
-def changed_arguments(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+def mutate_arguments(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
     """Yields a call whose arguments are in another order, or one fewer, so that a default holds."""
     if not isinstance(node, cst.Call):
         return
     arguments = list(node.args)
     for number, (first, second) in enumerate(zip(arguments, arguments[1:])):
-        named = any(argument.star or argument.keyword for argument in (first, second))
-        either = matchers.matches(node.func, matchers.Name("max") | matchers.Name("min"))
-        if not named and not either and not first.value.deep_equals(second.value):
+        by_name = any(argument.star or argument.keyword for argument in (first, second))
+        in_any_order = matchers.matches(node.func, matchers.Name("max") | matchers.Name("min"))
+        if not by_name and not in_any_order and not first.value.deep_equals(second.value):
             swapped = [
                 first.with_changes(value=second.value),
                 second.with_changes(value=first.value),
@@ -144,22 +111,22 @@ def changed_arguments(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
             rest = arguments[number + 2 :]
             yield node.with_changes(args=[*arguments[:number], *swapped, *rest])
     for number, argument in enumerate(arguments):
-        if len(arguments) > 1 and not argument.star and not for_the_eye(argument):
+        if len(arguments) > 1 and not argument.star and not is_cosmetic(argument):
             yield node.with_changes(args=[*arguments[:number], *arguments[number + 1 :]])
     yield from mutators.operator_symmetric_string_methods_swap(node)
 
 
-def for_the_eye(argument: cst.Arg) -> bool:
+def is_cosmetic(argument: cst.Arg) -> bool:
     """Returns whether an argument of a call only changes words or how a picture looks."""
-    return argument.keyword is not None and argument.keyword.value in LOOKS
+    return argument.keyword is not None and argument.keyword.value in COSMETIC_ARGUMENTS
 
 
-OPERATORS = (changed_constants, changed_operators, missing_calls, changed_arguments)
+OPERATORS = (mutate_constants, mutate_operators, remove_calls, mutate_arguments)
 SKIPPED = (cst.Annotation, cst.Import, cst.ImportFrom, cst.Decorator, cst.Assert)
-AS_MAIN = matchers.If(test=matchers.Comparison(left=matchers.Name("__name__")))
+MAIN_GUARD = matchers.If(test=matchers.Comparison(left=matchers.Name("__name__")))
 
 
-class Finder(cst.CSTVisitor):
+class MutationFinder(cst.CSTVisitor):
     """Collects (function, line, a node, what takes its place) of a module."""
 
     METADATA_DEPENDENCIES = (PositionProvider,)
@@ -171,9 +138,9 @@ class Finder(cst.CSTVisitor):
 
     def on_visit(self, node: cst.CSTNode) -> bool:
         """Collects the changes of a node; returns whether its parts are visited as well."""
-        if isinstance(node, SKIPPED) or matchers.matches(node, AS_MAIN):
+        if isinstance(node, SKIPPED) or matchers.matches(node, MAIN_GUARD):
             return False
-        if isinstance(node, cst.Arg) and for_the_eye(node):
+        if isinstance(node, cst.Arg) and is_cosmetic(node):
             return False
         if isinstance(node, (cst.FunctionDef, cst.ClassDef)):
             self.scope.append(node.name.value)
@@ -188,9 +155,9 @@ class Finder(cst.CSTVisitor):
             self.scope.pop()
 
 
-def python_places(file: str, text: str) -> list[Place]:
+def python_mutations(file: str, text: str) -> list[Mutation]:
     """Returns the mistakes that can be planted in a Python file."""
-    wrapper, finder = MetadataWrapper(cst.parse_module(text)), Finder()
+    wrapper, finder = MetadataWrapper(cst.parse_module(text)), MutationFinder()
     wrapper.visit(finder)
     module = wrapper.module
 
@@ -203,21 +170,21 @@ def python_places(file: str, text: str) -> list[Place]:
         return planted
 
     return [
-        Place(file, function, line, plant(node, new))
+        Mutation(file, function, line, plant(node, new))
         for function, line, node, new in finder.changes
     ]
 
 
 # JavaScript --------------------------------------------------------------------------------------
 
-HIDDEN = re.compile(
+NOT_CODE = re.compile(
     r"//[^\n]*|/\*.*?\*/"  # comments
     r"|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'"  # strings
     r"|(?<=[(,=:?&|!])\s*/(?![/*])(?:\\.|\[(?:\\.|[^\]\\])*\]|[^/\\\n])+/[a-z]*",  # patterns
     re.DOTALL,
 )
 NUMBER = re.compile(r"(?<![\w.$])\d+(?:\.\d+)?(?:e-?\d+)?(?![\w.])")
-SYMBOLS = {
+REPLACEMENTS = {  # of a symbol: those that may stand in its place
     " + ": [" - "],
     " - ": [" + "],
     " * ": [" / "],
@@ -242,17 +209,17 @@ SYMBOLS = {
     "true": ["false"],
     "false": ["true"],
 }
-SYMBOL = re.compile("|".join(re.escape(s) for s in sorted(SYMBOLS, key=len, reverse=True)))
+SYMBOL = re.compile("|".join(re.escape(s) for s in sorted(REPLACEMENTS, key=len, reverse=True)))
 CALL = re.compile(r"(?<=[;{}\n])[ \t]*[\w$.]+\([^;{}()]*(?:\([^;{}()]*\)[^;{}()]*)*\);")
-PAIR = re.compile(r"(?<=[\w$]\()([\w$.]+), ([\w$.]+)(?=[,)])")
+ARGUMENT_PAIR = re.compile(r"(?<=[\w$]\()([\w$.]+), ([\w$.]+)(?=[,)])")
 FUNCTION = re.compile(r"function\*? (\w+)|(?:const|let) (\w+) = (?:\([^()]*\)|\w+) =>")
-# What only places and sizes the shapes of a picture on the page.
-DRAWN = re.compile(r"<(?:path|rect|svg|text|circle|g|line)\b|viewBox|\.toFixed\(")
+# Code that only places and sizes the shapes of a picture on the page.
+DRAWING = re.compile(r"<(?:path|rect|svg|text|circle|g|line)\b|viewBox|\.toFixed\(")
 
 
-def blanked(text: str) -> str:
+def blank_out_words(text: str) -> str:
     """Returns JavaScript with spaces in place of comments, strings, patterns and templates."""
-    text = HIDDEN.sub(lambda part: re.sub(r"[^\n]", " ", part[0]), text)
+    text = NOT_CODE.sub(lambda part: re.sub(r"[^\n]", " ", part[0]), text)
     result: list[str] = []
     depth: list[int] = []  # of braces, in each template that is open; -1 in its words
     position = 0
@@ -278,17 +245,17 @@ def blanked(text: str) -> str:
     return "".join(result)
 
 
-def javascript_places(file: str, text: str) -> list[Place]:
+def javascript_mutations(file: str, text: str) -> list[Mutation]:
     """Returns the mistakes that can be planted in a JavaScript file."""
-    code = blanked(text)
+    code = blank_out_words(text)
     changes: list[tuple[int, int, str]] = []
     for match in NUMBER.finditer(code):
         value = float(match[0]) if re.search("[.e]", match[0]) else int(match[0])
         changes += [(match.start(), match.end(), repr(new)) for new in other_numbers(value)]
     for match in SYMBOL.finditer(code):
-        changes += [(match.start(), match.end(), new) for new in SYMBOLS[match[0]]]
+        changes += [(match.start(), match.end(), new) for new in REPLACEMENTS[match[0]]]
     changes += [(match.start(), match.end(), ";") for match in CALL.finditer(code)]
-    for match in PAIR.finditer(code):
+    for match in ARGUMENT_PAIR.finditer(code):
         if match[1] != match[2]:
             changes.append((match.start(), match.end(), f"{match[2]}, {match[1]}"))
     functions = [(match.start(), match[1] or match[2]) for match in FUNCTION.finditer(code)]
@@ -296,27 +263,28 @@ def javascript_places(file: str, text: str) -> list[Place]:
     def plant(start: int, end: int, new: str) -> Callable[[], str]:
         return lambda: text[:start] + new + text[end:]
 
-    places = []
+    mutations = []
     for start, end, new in sorted(changes):
         line = text.count("\n", 0, start) + 1
-        if DRAWN.search(text.splitlines()[line - 1]):
+        if DRAWING.search(text.splitlines()[line - 1]):
             continue
         inside = [name for begin, name in functions if begin <= start]
         function = inside[-1] if inside else ""
-        places.append(Place(file, function, line, plant(start, end, new)))
-    return places
+        mutations.append(Mutation(file, function, line, plant(start, end, new)))
+    return mutations
 
 
-def places(file: str, after: str = "") -> list[Place]:
+def find_mutations(file: str, after: str = "") -> list[Mutation]:
     """Returns the mistakes that can be planted in a file, below the line that begins with `after`.
 
     file: its path from the root of the project. Raises ValueError if no line begins so.
     """
     text = (ROOT / file).read_text()
-    all_places = (javascript_places if file.endswith(".js") else python_places)(file, text)
+    find = javascript_mutations if file.endswith(".js") else python_mutations
+    mutations = find(file, text)
     if not after:
-        return all_places
+        return mutations
     numbers = [n for n, line in enumerate(text.splitlines(), 1) if line.startswith(after)]
     if not numbers:
         raise ValueError(f"no line of {file} begins with {after!r}")
-    return [place for place in all_places if place.line > numbers[0]]
+    return [mutation for mutation in mutations if mutation.line > numbers[0]]

@@ -9,12 +9,11 @@ equivalent.yaml lists mistakes that change nothing which matters, each with its 
 drawn from all that lab/mutation/mutants.py can plant in the files of a group; the same seed draws
 the same.
 
-The tests run in a copy of this working tree. One process imports everything, collects the tests
-and runs them once. Then it forks for each mistake, and the fork gets the mistaken code (see
-lab/mutation/planting.py). It runs tests up to the first failure: those that call the function, the
-fast ones first, and then those that start processes. Tests that themselves plant mistakes are left
-out, because they fail wherever the text has changed. What takes more than LIMIT times as long as
-without the mistake counts as found.
+The tests run in a copy of this working tree, in forks of one process that has imported everything
+(lab/mutation/planting.py). A fork runs tests up to the first failure: those that call the function
+with the mistake, the fast ones first, and then those that start processes. Tests with the mark
+plants_mistakes are left out, because they fail wherever the text has changed. What takes more than
+LIMIT times as long as without the mistake counts as found.
 
 It prints each mistake that no test finds, and a table. The exit code is 1 if a group falls below
 its floor, or if more than MOST_EQUIVALENT of its sample stand on the list of equivalents.
@@ -44,14 +43,14 @@ from tfrun.launch.task import end_with_parent
 from lab import examples
 from lab.examples import ROOT, ToolError
 from lab.measure import arguments
-from lab.mutation import mutants, planting
+from lab.mutation import mutants, patching, planting
 
 FOLDER = ROOT / "tests" / "mutation"
 MOST_EQUIVALENT = 0.06  # of a sample
 COPY_SECONDS = 300  # for git to copy the project, at most
 FLAGS = ["-x", "-q", "--no-header", "--tb=short", "--durations=0", "--durations-min=9"]
-LEFT_OUT = ["-m", "not nightly", "-k", "not mistake and not is_caught and not are_caught"]
-WARM = (  # imported once, before all forks; nothing of this project
+SELECTION = ["-m", "not nightly and not plants_mistakes"]
+LIBRARIES = (  # imported once, before all forks; nothing of this project
     "tensorflow",
     "keras",
     "sklearn.datasets",
@@ -67,7 +66,7 @@ WARM = (  # imported once, before all forks; nothing of this project
 
 @dataclasses.dataclass
 class Group:
-    """Files of one kind, as groups.yaml has them."""
+    """Files whose mistakes count together, as groups.yaml has them."""
 
     name: str
     floor: float  # the share of a sample that has to be found, or be equivalent
@@ -106,11 +105,11 @@ def read_groups(path: pathlib.Path = FOLDER / "groups.yaml") -> dict[str, Group]
 
 def read_equivalents(
     path: pathlib.Path = FOLDER / "equivalent.yaml",
-) -> dict[mutants.Mistake, str]:
+) -> dict[mutants.Change, str]:
     """Returns {a mistake: why it changes nothing that matters}."""
     entries = yaml.safe_load(path.read_text()) or []
     reasons = [entry.pop("reason") for entry in entries]
-    return {mutants.Mistake(**entry): reason for entry, reason in zip(entries, reasons)}
+    return {mutants.Change(**entry): reason for entry, reason in zip(entries, reasons)}
 
 
 def wilson(hits: int, tries: int, z: float = 1.96) -> tuple[float, float]:
@@ -123,13 +122,14 @@ def wilson(hits: int, tries: int, z: float = 1.96) -> tuple[float, float]:
     return middle - half, middle + half
 
 
-def sample(group: Group, number: int, seed: int) -> list[mutants.Place]:
-    """Returns so many places of a group; the same ones for the same seed and text."""
-    there = [place for file in group.tests for place in mutants.places(file, group.after)]
-    return random.Random(f"{seed} {group.name}").sample(there, min(number, len(there)))
+def sample(group: Group, number: int, seed: int) -> list[mutants.Mutation]:
+    """Returns so many mutations of a group; the same ones for the same seed and text."""
+    population = sum((mutants.find_mutations(file, group.after) for file in group.tests), [])
+    size = min(number, len(population))
+    return random.Random(f"{seed} {group.name}").sample(population, size)
 
 
-def copy_to(folder: pathlib.Path) -> None:
+def copy_project(folder: pathlib.Path) -> None:
     """Copies what git knows of, with changes that are not committed."""
     git = functools.partial(examples.git, seconds=COPY_SECONDS)
     tree = git("stash", "create") or git("rev-parse", "HEAD")
@@ -137,10 +137,10 @@ def copy_to(folder: pathlib.Path) -> None:
     git("checkout", "--quiet", "--detach", tree, folder=folder)
 
 
-def warm() -> None:
+def import_libraries() -> None:
     """Imports what tests use, so that no fork has to."""
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
-    for name in WARM:
+    for name in LIBRARIES:
         with contextlib.suppress(ImportError):
             __import__(name)
 
@@ -154,32 +154,38 @@ def run_session(copy: pathlib.Path, tests: list[str], planter: planting.Planter)
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     os.environ["PYTEST_DEBUG_TEMPROOT"] = tempfile.mkdtemp(dir=copy.parent)
-    own = [str(ROOT), str(ROOT / "lab"), ""]
-    for name in [name for name in sys.modules if name.split(".")[0] in ("lab", "tfrun")]:
-        del sys.modules[name]
-    sys.path[:] = [str(copy), *(path for path in sys.path if path not in own)]
-    others = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    others = [path for path in others if path and path not in own]
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(copy), *others])
+    import_from(copy)
     import pytest  # as late as this, because its plugins look for what is imported already
 
-    return int(pytest.main([*FLAGS, *LEFT_OUT, *tests], [planter]))
+    return int(pytest.main([*FLAGS, *SELECTION, *tests], [planter]))
 
 
-def outcomes(
-    copy: pathlib.Path, group: Group, chosen: list[mutants.Place]
+def import_from(copy: pathlib.Path) -> None:
+    """Lets this process and those that it starts import the project from a copy."""
+    for name in list(sys.modules):
+        if name.split(".")[0] in patching.PACKAGES:
+            del sys.modules[name]
+    original = [str(ROOT), str(ROOT / "lab"), ""]
+    sys.path[:] = [str(copy), *(path for path in sys.path if path not in original)]
+    inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    others = [path for path in inherited if path and path not in original]
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(copy), *others])
+
+
+def try_mutations(
+    copy: pathlib.Path, group: Group, mutations: list[mutants.Mutation]
 ) -> list[planting.Outcome]:
-    """Returns what became of each place, in order. Raises ToolError if no test could run."""
-    result = copy.parent / "outcomes"
-    result.unlink(missing_ok=True)
-    files = {place.file: group.tests[place.file] for place in chosen}
-    names = [test.partition(planting.WHERE)[0] for names in files.values() for test in names]
-    tests = list(dict.fromkeys(names))
+    """Returns what became of each mistake, in order. Raises ToolError if no test could run."""
+    output = copy.parent / "outcomes"
+    output.unlink(missing_ok=True)
+    files = {mutation.file: group.tests[mutation.file] for mutation in mutations}
+    entries = sum(files.values(), [])
+    tests = list(dict.fromkeys(entry.partition(planting.WHERE)[0] for entry in entries))
     pid = os.fork()
     if not pid:
         code = 3
         try:
-            code = run_session(copy, tests, planting.Planter(copy, files, chosen, result))
+            code = run_session(copy, tests, planting.Planter(copy, files, mutations, output))
         except BaseException:
             traceback.print_exc()
         finally:
@@ -191,49 +197,54 @@ def outcomes(
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)
-    text = pathlib.Path(f"{copy}.txt").read_text(errors="replace")
-    lines = [line for line in text.splitlines() if line.startswith(planting.LEFT_OUT)]
-    for line in lines:
-        print(line)
-    if not result.exists():
-        raise ToolError(f"these cannot run: {' '.join(tests)}\n{text[-4000:]}")
-    return [planting.Outcome(**facts) for facts in json.loads(result.read_text())]
+    printed = pathlib.Path(f"{copy}.txt").read_text(errors="replace")
+    for line in printed.splitlines():
+        if line.startswith(planting.LEFT_OUT):
+            print(line)
+    if not output.exists():
+        raise ToolError(f"these cannot run: {' '.join(tests)}\n{printed[-4000:]}")
+    return [planting.Outcome(**facts) for facts in json.loads(output.read_text())]
 
 
-def score_of(copy: pathlib.Path, group: Group, number: int, seed: int, verbose: bool) -> Score:
+def score_group(copy: pathlib.Path, group: Group, number: int, seed: int, verbose: bool) -> Score:
     """Plants a sample of a group's mistakes; prints what no test finds; returns the score."""
-    score, known = Score(), read_equivalents()
+    score, equivalents = Score(), read_equivalents()
     texts = {file: (ROOT / file).read_text() for file in group.tests}
-    mistakes: list[tuple[mutants.Place, mutants.Mistake]] = []
-    for place in sample(group, number, seed):
-        mistake = mutants.mistake(place, texts[place.file], place.plant())
-        if mistake in known:
+    planted: list[tuple[mutants.Mutation, mutants.Change]] = []
+    for mutation in sample(group, number, seed):
+        change = mutants.change_of(mutation, texts[mutation.file])
+        if change in equivalents:
             score.equivalent += 1
         else:
-            mistakes.append((place, mistake))
-    results = outcomes(copy, group, [place for place, _ in mistakes]) if mistakes else []
-    for (place, mistake), outcome in zip(mistakes, results):
+            planted.append((mutation, change))
+    outcomes = try_mutations(copy, group, [mutation for mutation, _ in planted]) if planted else []
+    for (mutation, change), outcome in zip(planted, outcomes):
         score.caught += outcome.caught
         score.by_time += outcome.by_time
         score.survived += not outcome.caught
         if verbose or not outcome.caught:
-            words = f"caught by {outcome.by}" if outcome.caught else "survives"
-            where = f"{place.file}:{place.line}, {place.function or 'the module'}"
-            print(f"{where}: {words} in {outcome.seconds:.1f} s")
-            for line in mistake.old.splitlines():
-                print(f"    - {line}")
-            for line in mistake.new.splitlines():
-                print(f"    + {line}")
-            sys.stdout.flush()
+            show(mutation, change, outcome)
     return score
 
 
-def below(group: Group, score: Score) -> bool:
+def show(mutation: mutants.Mutation, change: mutants.Change, outcome: planting.Outcome) -> None:
+    """Prints where a mistake stands, what it changes, and what became of it."""
+    where = f"{mutation.file}:{mutation.line}, {mutation.function or 'the module'}"
+    words = f"caught by {outcome.by}" if outcome.caught else "survives"
+    print(f"{where}: {words} in {outcome.seconds:.1f} s")
+    for line in change.old.splitlines():
+        print(f"    - {line}")
+    for line in change.new.splitlines():
+        print(f"    + {line}")
+    sys.stdout.flush()
+
+
+def is_below_floor(group: Group, score: Score) -> bool:
     """Returns whether a score is lower than it has to be."""
     return score.share < group.floor or score.equivalent > MOST_EQUIVALENT * score.mistakes
 
 
-def table_of(scores: dict[str, Score], groups: dict[str, Group], seed: int) -> Table:
+def make_table(scores: dict[str, Score], groups: dict[str, Group], seed: int) -> Table:
     """Returns the table of all scores."""
     table = Table(title=f"Mistakes that tests find, seed {seed}")
     for name in ("group", "mistakes", "caught", "by time", "equivalent", "survived"):
@@ -245,7 +256,7 @@ def table_of(scores: dict[str, Score], groups: dict[str, Group], seed: int) -> T
         cells: list[Any] = [
             *(score.mistakes, score.caught, score.by_time, score.equivalent, score.survived),
             f"{score.share:.0%}, {low:.0%} to {high:.0%}",
-            f"{groups[name].floor:.0%}" + (" BELOW" if below(groups[name], score) else ""),
+            f"{groups[name].floor:.0%}" + (" BELOW" if is_below_floor(groups[name], score) else ""),
         ]
         table.add_row(name, *map(str, cells))
     return table
@@ -264,17 +275,17 @@ def main() -> int:
     if unknown := set(flags.groups) - set(groups):
         parser.error(f"no such group: {', '.join(unknown)}; there are {', '.join(groups)}")
     scores = {}
-    warm()
+    import_libraries()
     folder = pathlib.Path(tempfile.mkdtemp(prefix="mutation-"))
     try:
         for name in flags.groups or groups:
             copy = folder / name.replace(" ", "-")
-            copy_to(copy)
-            scores[name] = score_of(copy, groups[name], flags.sample, flags.seed, flags.verbose)
+            copy_project(copy)
+            scores[name] = score_group(copy, groups[name], flags.sample, flags.seed, flags.verbose)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    Console(width=110).print(table_of(scores, groups, flags.seed))
-    return int(any(below(groups[name], score) for name, score in scores.items()))
+    Console(width=110).print(make_table(scores, groups, flags.seed))
+    return int(any(is_below_floor(groups[name], score) for name, score in scores.items()))
 
 
 if __name__ == "__main__":

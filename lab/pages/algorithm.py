@@ -7,7 +7,7 @@ import re
 
 from lab import regions
 from lab.docstrings import script
-from lab.examples import ALGORITHM, ROOT, ToolError, has_sessions, parsed, read, session_form, shown
+from lab.examples import ALGORITHM, ROOT, ToolError, has_sessions, parse, read, session_form, shown
 from lab.pages import result_tables
 
 LONG_DIFF = 60  # from so many lines on, a page shows algorithm() itself
@@ -17,7 +17,7 @@ def lines_of_algorithm(path: pathlib.Path) -> list[str]:
     """Returns the lines of the functions that are a script's algorithm, without docstrings."""
     lines = read(path).splitlines()
     shown_lines: list[str] = []
-    for node in parsed(path).body:
+    for node in parse(path).body:
         if isinstance(node, ast.FunctionDef) and node.name in ALGORITHM:
             first = node.body[0] if ast.get_docstring(node) is None else node.body[1]
             begin = first.lineno - 1
@@ -33,7 +33,7 @@ def lines_of_algorithm(path: pathlib.Path) -> list[str]:
 
 def functions_of_algorithm(path: pathlib.Path) -> str:
     """Returns the names of these functions as a page says them."""
-    named = [node.name for node in parsed(path).body if isinstance(node, ast.FunctionDef)]
+    named = [node.name for node in parse(path).body if isinstance(node, ast.FunctionDef)]
     return " and ".join(f"`{name}()`" for name in named if name in ALGORITHM)
 
 
@@ -41,10 +41,10 @@ def algorithm(folder: pathlib.Path, _: str | None) -> str:
     """The functions that are the script's algorithm, folded."""
     path = script(folder)
     summary = f"{functions_of_algorithm(path)} of {path.name}"
-    return unfolded(summary, "python", lines_of_algorithm(path))
+    return details_block(summary, "python", lines_of_algorithm(path))
 
 
-def unfolded(summary: str, language: str, lines: list[str], note: str = "") -> str:
+def details_block(summary: str, language: str, lines: list[str], note: str = "") -> str:
     """Returns a block of code that a reader unfolds, and a note below it."""
     code = "\n".join([f"```{language}", *lines, "```"])
     summary = re.sub(r"`(\w+\(\))`", r"<code>\1</code>", summary)
@@ -71,4 +71,4 @@ def diff(folder: pathlib.Path, name: str | None) -> str:
     there = os.path.relpath(other, folder)
     note = f"`python {tool} --diff {there} {own.name}` shows the rest.\n"
     summary = f"{functions_of_algorithm(own)}, compared with {other.name}: {changed} lines"
-    return unfolded(summary, "diff", lines, note)
+    return details_block(summary, "diff", lines, note)

@@ -6,7 +6,7 @@ from lab import reading_order
 from lab.docstrings import field, script, title
 from lab.examples import ROOT, ToolError
 from lab.pages import result_tables
-from lab.pages.papers import paper
+from lab.pages.papers import paper_link
 
 
 def examples(_: pathlib.Path, __: str | None) -> str:
@@ -16,11 +16,11 @@ def examples(_: pathlib.Path, __: str | None) -> str:
     for group, names in reading_order.groups().items():
         paths = [script(ROOT / name) for name in names]
         links = [f"[{path.parent.name}]({name}/)" for path, name in zip(paths, names)]
-        if group in reading_order.folded():
+        if group in reading_order.folded_titles():
             folded.append(f"**{group}:** {', '.join(links)}")
             continue
         rows.append((f"**{group}**", "", ""))
-        rows += [(link, title(path), paper(path)) for path, link in zip(paths, links)]
+        rows += [(link, title(path), paper_link(path)) for path, link in zip(paths, links)]
     return "\n\n".join([result_tables.table(["example", "what it shows", "paper"], rows), *folded])
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from lab.docstrings import script
-from lab.examples import ROOT, ToolError, parsed, shown
+from lab.examples import ROOT, ToolError, parse, shown
 from lab.pages import result_tables
 
 SHARED_FLAGS = "HogWild"  # an example with no flags of its own
@@ -42,7 +42,7 @@ def shared_flags(_: pathlib.Path, __: str | None) -> str:
     return result_tables.table(["flag", "default", "meaning"], rows)
 
 
-def assigned(tree: ast.Module) -> dict[str, Any]:
+def find_assignments(tree: ast.Module) -> dict[str, Any]:
     """Returns {name: the node that a script assigns to it}, and FLAG: the list in parse_flags()."""
     constants: dict[str, Any] = {}
     for node in ast.walk(tree):
@@ -73,7 +73,7 @@ def flag_rows(folder: pathlib.Path) -> list[tuple[str, Any, str]]:
 
     Raises ToolError where the list cannot be read.
     """
-    constants = assigned(parsed(script(folder)))
+    constants = find_assignments(parse(script(folder)))
 
     def value(node: ast.expr) -> Any:
         return ast.literal_eval(constants[node.id] if isinstance(node, ast.Name) else node)

@@ -8,29 +8,29 @@ import re
 from typing import Any
 
 from lab.docstrings import script
-from lab.examples import ROOT, ToolError, parsed, read, scripts, shown
+from lab.examples import ROOT, ToolError, parse, read, scripts, shown
 
 EQUATIONS = ROOT / "tests" / "equations"
 
 
-def counted(mistakes: Any) -> dict[str, int]:
+def count_entries(mistakes: Any) -> dict[str, int]:
     """Returns {what fails: how many mistakes} of the node of such a dict of dicts."""
     pairs = zip(mistakes.keys, mistakes.values)
     return {ast.literal_eval(fails): len(named.keys) for fails, named in pairs}
 
 
-def planted(path: pathlib.Path) -> dict[str, int]:
+def count_mistakes(path: pathlib.Path) -> dict[str, int]:
     """Returns {what fails: how many mistakes} of MISTAKES in a file of tests/equations/."""
-    for node in parsed(path).body:
+    for node in parse(path).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "MISTAKES":
-            return counted(node.value)
+            return count_entries(node.value)
     raise ToolError(f"{shown(path)} has no MISTAKES: add those that its test must catch")
 
 
-def planted_mistakes() -> int:
+def count_all_mistakes() -> int:
     """Returns how many mistakes the files in tests/equations/ have."""
     stems = [path.stem for path in scripts()]
-    return sum(sum(planted(EQUATIONS / f"{stem}.py").values()) for stem in stems)
+    return sum(sum(count_mistakes(EQUATIONS / f"{stem}.py").values()) for stem in stems)
 
 
 FEW = 6  # examples that a test names at most, if it is not one of all
@@ -58,7 +58,7 @@ def tests(folder: pathlib.Path, _: str | None) -> str:
     own = script(folder)
     path = EQUATIONS / f"{own.stem}.py"
     link = f"[{shown(path)}]({os.path.relpath(path, folder)})"
-    number = sum(planted(path).values())
+    number = sum(count_mistakes(path).values())
     fail = "mistakes that fail" if number > 1 else "mistake that fails"
     caught = f", and {number} planted {fail}" if number else ""
     others = [f"`{test.stem}`" for test, names in examples_of_tests().items() if own in names]

@@ -50,7 +50,7 @@ def first_author(authors: str) -> str:
     return authors.split(",")[0].removesuffix(" et al.")
 
 
-def paper(path: pathlib.Path) -> str:
+def paper_link(path: pathlib.Path) -> str:
     """Returns the first author and the year of a script's paper, with its link.
 
     Of several papers of that author and year it is the one that the script's page names.

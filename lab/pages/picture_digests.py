@@ -54,10 +54,10 @@ def code_digest(paths: Iterable[pathlib.Path]) -> str:
     return examples.digest_of_lines(itertools.chain(*lines))
 
 
-def today() -> dict[str, tuple[str, str]]:
+def current_digests() -> dict[str, tuple[str, str]]:
     """Returns {path of a picture: (digest of the picture, digest of its code)}."""
     digests = {}
-    for picture in examples.tracked("*.png"):
+    for picture in examples.tracked_files("*.png"):
         path = picture.relative_to(ROOT).as_posix()
         beside = picture.with_name(picture.stem.replace("-", "_") + ".py").relative_to(ROOT)
         names = CODE.get(path) or CODE.get(picture.name, [beside.as_posix(), *CHARTS])
@@ -71,7 +71,7 @@ def today() -> dict[str, tuple[str, str]]:
     return digests
 
 
-def noted() -> dict[str, tuple[str, str]]:
+def noted_digests() -> dict[str, tuple[str, str]]:
     """Returns {path of a picture: (digest of the picture, digest of its code)} from the notes."""
     digests = {}
     for line in examples.read(NOTES).splitlines():
@@ -87,14 +87,14 @@ def main() -> None:
     parser = arguments.Parser(__doc__)
     parser.add_argument("pictures", nargs="*", type=pathlib.Path, metavar="PICTURE")
     unchanged = [shown(path) for path in parser.parse_args().pictures]
-    if unknown := examples.untracked("*.png"):
+    if unknown := examples.untracked_files("*.png"):
         names = " ".join(map(shown, unknown))
         raise ToolError(f"git does not know a picture yet: run git add {names}")
-    digests = today()
+    digests = current_digests()
     for path in unchanged:
         if path not in digests:
             raise ToolError(f"{path} is no picture that git knows: check it, or run git add {path}")
-    for path, old in noted().items():
+    for path, old in noted_digests().items():
         if path in digests and digests[path][0] == old[0] and path not in unchanged:
             digests[path] = old
     lines = [f"{picture} {code} {path}\n" for path, (picture, code) in digests.items()]

@@ -17,7 +17,7 @@ import sys
 
 from lab import reading_order
 from lab.docstrings import script
-from lab.examples import ROOT, ToolError, exit_code, read, shown, tracked
+from lab.examples import ROOT, ToolError, exit_code, read, shown, tracked_files
 from lab.measure import arguments
 from lab.pages import (
     algorithm,
@@ -67,7 +67,7 @@ PARTS = {
 }
 
 
-def updated(path: pathlib.Path) -> str:
+def updated_text(path: pathlib.Path) -> str:
     """Returns the text of a README with its generated parts as they should be.
 
     Raises ToolError with a sentence for each part that cannot be made.
@@ -100,7 +100,7 @@ def updated(path: pathlib.Path) -> str:
 
 def files() -> list[pathlib.Path]:
     """All pages of the project."""
-    return tracked("*.md")
+    return tracked_files("*.md")
 
 
 def check_order() -> None:
@@ -120,7 +120,7 @@ def main() -> int:
     code = 0
     for path in files():
         try:
-            text = updated(path)
+            text = updated_text(path)
         except ToolError as error:  # the other pages do not wait for this one
             print(error, file=sys.stderr)
             code = 1

@@ -21,17 +21,17 @@ COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)  # such as a mark of verdict.py
 IN_ALL = 1100  # words that an example's page may have, as `wc -w` counts them
 
 
-def most(name: str) -> int:
+def word_limit(name: str) -> int:
     """Returns how many words the page of an example may have, apart from `IN_ALL`."""
     return 600 if name.startswith(examples.FURTHER) else 700
 
 
-def counted(text: str) -> int:
+def count_words(text: str) -> int:
     """Returns how many words of a page somebody has to write, and to read."""
     return len(re.findall(r"\S*\w\S*", COMMENT.sub("", CODE.sub("", readmes.PART.sub("", text)))))
 
 
-def total(texts: Iterable[str]) -> int:
+def count_all_words(texts: Iterable[str]) -> int:
     """Returns what `wc -w` counts in these texts together."""
     return sum(len(text.split()) for text in texts)
 
@@ -46,8 +46,8 @@ def main() -> int:
     arguments.Parser(__doc__).parse_args()
     texts = {examples.shown(page): examples.read(page) for page in pages()}
     for name, text in texts.items():
-        print(f"{counted(text):6} {name}")
-    print(f"{total(texts.values()):6} all pages, as wc -w counts")
+        print(f"{count_words(text):6} {name}")
+    print(f"{count_all_words(texts.values()):6} all pages, as wc -w counts")
     return 0
 
 

@@ -307,10 +307,10 @@ def hparams(folder, n):
             sys.executable,
             "-m",
             "tfrun.commands.tensorboard",
-            folder,
+            folder,  # the run directory, in which no task has left metrics
             folder,
             str(port[0]),
-        ],  # no metrics there
+        ],
         cwd=support.ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

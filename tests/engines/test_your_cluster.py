@@ -143,7 +143,7 @@ def take(block, terminals, folder):
 def test_each_block_runs(tmp_path):
     """Catches a command on the page that fails, or a run on two hosts that learns nothing."""
     clone, project, shared = (tmp_path / name for name in ("clone", "project", "shared"))
-    for path in examples.tracked("*"):
+    for path in examples.tracked_files("*"):
         copy = clone / path.relative_to(support.ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, copy)

@@ -1,6 +1,6 @@
 """ADAG: as DOWNPOUR-Easy, but w <- w - lr * a / T."""
 
-from lab.references import Adag
+from references import Adag
 
 REFERENCE = Adag
 FLAGS = {"local_steps": 4}

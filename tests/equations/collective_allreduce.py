@@ -3,6 +3,8 @@
 The reference is the step on the union of the mini-batches, by compare() of One-Step.
 """
 
+from references import Synchronous
+
 REDUCED = 'all_reduce("%s", g'
 IN_REPLICA = "tf.distribute.get_replica_context()." + REDUCED % "MEAN"
 MISTAKES = {
@@ -21,3 +23,4 @@ MISTAKES = {
 COMPARED_BY = (
     "tests/equations/test_replicas.py::test_replicas_are_one_worker_on_the_union_of_their_batches"
 )
+APP = {"reference": Synchronous}

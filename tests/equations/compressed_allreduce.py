@@ -2,6 +2,7 @@
 c_k, with four C. test_compressed.py compares C by itself, and the training."""
 
 import numpy as np
+from references import Synchronous
 
 
 class Compressed:
@@ -89,6 +90,20 @@ def orthonormal(matrix):
     return np.stack(columns, 1)
 
 
+class PowerSGD(Synchronous):
+    """Training with the first C, which is the default."""
+
+    def __init__(self, w, *more, seed):
+        super().__init__(w, *more)
+        self.compressed = Compressed([v.shape for v in self.w], self.n, seed=seed)
+        self.e = [0.0] * self.n
+
+    def move(self, g, those):
+        vector, *g = [np.concatenate([np.ravel(v) for v in part]) for part in (self.w, *g)]
+        moved, self.e, _ = self.compressed.step(vector, self.e, g, self.lr, self.step)
+        self.w = self.compressed.cut(moved)
+
+
 REFERENCE = Compressed
 COMPARED_BY = "tests/equations/test_compressed.py::test_training_is_the_equation"
 SUM = "sum(map(decode, messages)) / ring.n"
@@ -162,3 +177,4 @@ MISTAKES = {
         "e is kept all the same": [(" and not flags.forget_error", "")]
     },
 }
+APP = {"reference": PowerSGD, "flags": {"seed": 5}}

@@ -1,6 +1,6 @@
 """D-PSGD: w_k <- (w_left + w_k + w_right) / 3 - lr * g(w_k), of all workers of a ring at once."""
 
-from lab.references import Gossip
+from references import Gossip
 
 
 class DPSGD(Gossip):
@@ -53,3 +53,4 @@ MISTAKES = {
     },
 }
 NOT_RUN = ["up the hill"]  # the loss becomes infinite
+APP = {"workers": 3}

@@ -1,6 +1,6 @@
 """DynSGD: as DOWNPOUR-Easy, but w <- w - lr * a / (tau + 1), tau the staleness."""
 
-from lab.references import Dyn
+from references import Dyn
 
 REFERENCE = Dyn
 FLAGS = {"local_steps": 3}

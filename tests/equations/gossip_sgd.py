@@ -27,10 +27,8 @@ REFERENCE = Gossip
 FLAGS = {}
 STEP = "        w.assign_sub(flags.learning_rate * g)\n"
 ASKED = "            pairs.move(sent, received)\n            return\n"
-PACK, ANSWERED = (
-    "        sent = packed(pairs.step.numpy(), pairs.w.numpy())\n",
-    "        pairs.move(sent, received)\n    return sent\n",
-)
+PACK = "        sent = packed(pairs.step.numpy(), pairs.w.numpy())\n"
+ANSWERED = "        pairs.move(sent, received)\n    return sent\n"
 MISTAKES = {
     "w": {
         "only the passive worker averages": [(ASKED, "            return\n")],
@@ -69,3 +67,4 @@ MISTAKES = {
 }
 NOT_RUN = ["up the hill"]  # the loss becomes infinite
 COMPARED_BY = "tests/equations/test_gossip.py::test_averages_come_in_any_order_and_nothing_is_lost"
+APP = {"test": "test_averages.py"}

@@ -91,3 +91,4 @@ NOT_RUN = ["up the hill", "the rate is lost"]  # the loss may become infinite
 COMPARED_BY = (
     "tests/equations/test_gradients_to_all.py::test_every_gradient_comes_to_every_worker_once"
 )
+APP = {"test": "test_gradients.py"}

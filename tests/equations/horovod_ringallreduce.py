@@ -4,6 +4,16 @@ The reference is the step on the union of the ranks' mini-batches, union_of_digi
 test_horovod.py. "start", "ranks" and "checkpoints" are what the ranks must agree on.
 """
 
+from references import Synchronous
+
+
+class Horovod(Synchronous):
+    """The ranks, by the equation."""
+
+    def move(self, g, those):
+        self.w = [v - self.lr * sum(d) for v, d in zip(self.w, zip(*g))]
+
+
 MISTAKES = {
     "start": {
         "no broadcast": [("hvd.broadcast_variables(tf.nest.flatten(saved), root_rank=0)", "pass")],
@@ -23,3 +33,7 @@ MISTAKES = {
     "losses": {"all ranks have the same shard": [("= hvd.rank(), hvd.size()", "= 0, 1")]},
 }
 COMPARED_BY = "tests/examples/test_horovod.py::test_two_ranks_are_one_on_the_union_of_their_batches"
+APP = {
+    "reference": Horovod,
+    "mistakes": ["the sum instead of the mean", "the rate is not scaled"],
+}

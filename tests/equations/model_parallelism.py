@@ -3,7 +3,7 @@
 The comparisons but for "parameters" count what ran where; they stand in test_model_parallelism.py.
 """
 
-from lab.references import HogWild
+from references import HogWild, Synchronous
 
 REFERENCE = HogWild  # which is plain SGD where nobody else pushes
 FLAGS = {"micro_batches": 4}
@@ -58,3 +58,4 @@ MISTAKES = {
 COMPARED_BY = (
     "tests/equations/test_model_parallelism.py::test_the_update_is_that_of_the_whole_model"
 )
+APP = {"reference": Synchronous, "n": 1}

@@ -3,6 +3,8 @@
 The reference is the step on the union of the mini-batches, by compare() of One-Step.
 """
 
+from references import Synchronous
+
 MISTAKES = {
     "union": {
         "the first alone": [("tf.add_n(g) / n", "g[0]")],
@@ -13,3 +15,4 @@ MISTAKES = {
 COMPARED_BY = (
     "tests/equations/test_replicas.py::test_replicas_are_one_worker_on_the_union_of_their_batches"
 )
+APP = {"reference": Synchronous, "flags": {"devices": 2}, "n": 2}

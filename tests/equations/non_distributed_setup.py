@@ -1,6 +1,6 @@
 """Non-Distributed-Setup: w <- w - lr * g(w), in a single process."""
 
-from lab.references import HogWild
+from references import HogWild, Synchronous
 
 REFERENCE = HogWild  # which is plain SGD where nobody else pushes
 FLAGS = {}
@@ -60,3 +60,4 @@ MISTAKES = {
         ],
     },
 }
+APP = {"reference": Synchronous, "n": 1}

@@ -1,6 +1,6 @@
 """Parameter-Server-Strategy: w <- w - lr * g(w), of one worker; its loss is that of the copies."""
 
-from lab.references import HogWild
+from references import HogWild, Synchronous
 
 REFERENCE = HogWild  # which is plain SGD where nobody else pushes
 FLAGS = {}
@@ -21,3 +21,4 @@ MISTAKES = {
     },
 }
 COMPARED_BY = "tests/examples/test_coordinator.py::test_the_update_is_the_equation"
+APP = {"reference": Synchronous, "workers": 1}

@@ -4,7 +4,7 @@ test_sharded.py compares the script with it in each stage, and counts what a wor
 """
 
 import numpy as np
-from lab.references import Synchronous
+from references import Synchronous
 
 
 class Adam(Synchronous):
@@ -72,3 +72,4 @@ MISTAKES = {
     },
 }
 COMPARED_BY = "tests/equations/test_sharded.py::test_each_stage_is_adam"
+APP = {"mistakes": ["no bias correction", "the moments begin anew"]}

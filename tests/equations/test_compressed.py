@@ -379,6 +379,7 @@ def test_a_mistake_in_the_training_is_caught(script, fails, changes, quick, tmp_
         check_training(quick, tmp_path, case_of(fails), changes)
 
 
+@pytest.mark.plants_mistakes
 @pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_the_scripts_with_a_mistake_in_a_compressor_run(tmp_path):

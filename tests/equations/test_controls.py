@@ -5,10 +5,11 @@ Each reference is written from the equation. A mistake is put into what the cont
 
 import numpy as np
 import pytest
+import references
 import support
 import test_equations
 import test_synchronous
-from lab import examples, references
+from lab import examples
 
 COMPARE = examples.load(examples.ROOT / "Measurements" / "Compare" / "compare.py")
 
@@ -99,6 +100,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.plants_mistakes
 @pytest.mark.long
 @pytest.mark.parametrize(
     "name, changes",

@@ -20,29 +20,14 @@ import in_process
 import interleaved
 import numpy as np
 import pytest
+import references
 import support
-from lab import examples, references
+from lab import examples
 from problem import BATCH, LR, command_line, digits_like, draw
 
 SCRIPTS = equations.compared(equations.INTERLEAVED)
 
-# Who does what: < is a pull, > a push of a worker, with anything of the other in between.
-SCHEDULE = [
-    ({"<": "pull", ">": "push"}[what], int(k))
-    for what, k in "<0 <1 >1 <1 >1 >0 <0 >0 <1 <0 >0 <0 >0 <0 >0 >1 <1 >1 <0 <1 >0 >1 <1 >1".split()
-]
 IN_TURN = [("pull", 0), ("push", 0)] * 12
-
-
-def compare_pushes(workers, expected, schedule):
-    """Asserts that the workers' pushes do what those of the reference do."""
-    first, pushes, due = workers.values(), workers.follow(schedule), []
-    for what, k in schedule:
-        if what == "pull":
-            expected.pull(k)
-        else:
-            due.append(expected.push(k))
-    interleaved.check(first, workers.values(), expected.values(), pushes, due)
 
 
 def compare(script, folder, reference=None, flags=None, schedule=None, text=None):
@@ -53,12 +38,12 @@ def compare(script, folder, reference=None, flags=None, schedule=None, text=None
     file = equations.of(script)
     reference = reference or file.REFERENCE
     flags = file.FLAGS if flags is None else flags
-    schedule = schedule or (SCHEDULE if file.WORKERS == 2 else IN_TURN)
+    schedule = schedule or (interleaved.SCHEDULE if file.WORKERS == 2 else IN_TURN)
     n = 1 + max(k for _, k in schedule)
     data, gradient = file.PROBLEM(script, n, folder)
     with in_process.workers(script, n, command_line(flags), data, text, ps=2) as workers:
         expected = reference(workers.parameters(), n, gradient, LR, **flags)
-        compare_pushes(workers, expected, schedule)
+        interleaved.compare_pushes(workers, expected, schedule)
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=equations.ids)
@@ -79,11 +64,11 @@ STRONG, WEAK = {"compensation": 50.0}, {"compensation": 1e-30}
         ("ADAG", references.HogWild, ONE_STEP, IN_TURN),
         ("DynSGD", references.HogWild, ONE_STEP, IN_TURN),
         # Two workers, and one local step: HogWild.
-        ("DOWNPOUR-Easy", references.HogWild, ONE_STEP, SCHEDULE),
-        ("ADAG", references.HogWild, ONE_STEP, SCHEDULE),
+        ("DOWNPOUR-Easy", references.HogWild, ONE_STEP, interleaved.SCHEDULE),
+        ("ADAG", references.HogWild, ONE_STEP, interleaved.SCHEDULE),
         # One worker, so that w is w_k; and a lambda that changes no float32.
         ("Further-Algorithms/Delay-Compensation", references.HogWild, STRONG, IN_TURN),
-        ("Further-Algorithms/Delay-Compensation", references.HogWild, WEAK, SCHEDULE),
+        ("Further-Algorithms/Delay-Compensation", references.HogWild, WEAK, interleaved.SCHEDULE),
         # No staleness: DOWNPOUR-Easy.
         ("DynSGD", references.Easy, {"local_steps": 3}, IN_TURN),
     ],
@@ -100,7 +85,7 @@ def test_aeamsgd_without_momentum_is_aeasgd(tmp_path):
     for name, momentum in ("AEASGD", {}), ("AEAMSGD", {"momentum": 1e-30}):
         flags = command_line({"local_steps": 4, "rho": 1.5, **momentum})
         with in_process.workers(examples.main_script(name), 2, flags) as workers:
-            workers.follow(SCHEDULE)
+            workers.follow(interleaved.SCHEDULE)
             values.append(workers.values())
     for name in "parameters", "own parameters":
         assert np.abs(values[0][name] - values[1][name]).max() < 1e-6
@@ -176,6 +161,7 @@ def test_the_state_of_the_model_moves_with_each_step(folder):
 MOVES = "        for v, value in zip(state, after):\n            v.assign(value)\n"
 
 
+@pytest.mark.plants_mistakes
 @pytest.mark.parametrize("folder", ["HogWild", "DOWNPOUR"])
 def test_a_state_that_does_not_move_is_caught(folder):
     """In DOWNPOUR it would be lost between local steps."""
@@ -183,6 +169,7 @@ def test_a_state_that_does_not_move_is_caught(folder):
         compare_state(examples.main_script(folder), [(MOVES, "")])
 
 
+@pytest.mark.plants_mistakes
 def test_a_state_that_does_not_reach_the_ps_is_caught():
     with support.fails_comparison("state on the ps"):
         moves = "map(tf.assign, state, local_state)"

@@ -16,8 +16,9 @@ import in_process
 import interleaved
 import numpy as np
 import pytest
+import references
 import support
-from lab import examples, references
+from lab import examples
 from problem import BATCH, LR, SMOOTH, command_line, gradient_on_digits
 from tfrun.launch import cluster
 
@@ -34,24 +35,16 @@ SCRIPTS = [path for path in ALL if examples.kind_of(path) == "parameter server, 
 # Whose push subtracts what it is given, whatever others have pushed.
 SUBTRACT = ["hogwild", "distributed_setup", "downpour_easy", "adag"]
 LOCKED = ["dynsgd", "delay_compensation", "async_local_sgd", "aeasgd", "aeamsgd"]
-ORDER = "<0 <1 >1 <1 >1 >0 <0 >0 <1 <0 >0 <0 >0 <0 >0 >1 <1 >1 <0 <1 >0 >1 <1 >1".split()
-SCHEDULE = [({"<": "pull", ">": "push"}[what], int(k)) for what, k in ORDER]
 
 
 def compare(text=None, largest=2000, ps=2):
     """Asserts that HogWild in many parts is its equation."""
     flags = command_line({})
     with in_process.Workers(HOGWILD, 2, flags, text=text, ps=ps, largest=largest) as workers:
-        parts = [part for part in workers.workers[0].ps.parts["w"]]
+        parts = list(workers.workers[0].ps.parts["w"])
         assert len(parts) > 2 and len({part.ps for part in parts}) == ps
         expected = references.HogWild(workers.parameters(), 2, gradient_on_digits(2), LR)
-        first, pushes, due = workers.values(), workers.follow(SCHEDULE), []
-        for what, k in SCHEDULE:
-            if what == "pull":
-                expected.pull(k)
-            else:
-                due.append(expected.push(k))
-        interleaved.check(first, workers.values(), expected.values(), pushes, due)
+        interleaved.compare_pushes(workers, expected, interleaved.SCHEDULE)
 
 
 @pytest.mark.parametrize("ps", [1, 2])
@@ -63,6 +56,7 @@ def test_the_parts_can_be_on_other_ps():
     compare(text=examples.replaced(HOGWILD, [("slice_spec, i % ps)", "slice_spec, (i + 1) % ps)")]))
 
 
+@pytest.mark.plants_mistakes
 def test_numbers_that_are_cut_in_another_order_are_caught():
     changes = [("return tf.split(argument, [", "return tf.split(argument[::-1], [")]
     with support.fails_comparison("parameters"):
@@ -134,6 +128,7 @@ def test_a_wrong_size_type_or_age_takes_no_ticket_and_moves_nothing():
     check_refusals()
 
 
+@pytest.mark.plants_mistakes
 @pytest.mark.parametrize(
     "fails, changes",
     [
@@ -193,6 +188,7 @@ def test_a_push_with_rows_of_another_ps_moves_nothing(tmp_path):
 MINE = "tf.debugging.Assert(tf.reduce_all(mine), "
 
 
+@pytest.mark.plants_mistakes
 @pytest.mark.parametrize(
     "changes",
     [
@@ -318,6 +314,7 @@ PAUSED = """\
 """
 
 
+@pytest.mark.plants_mistakes
 @pytest.mark.parametrize("name", ["DynSGD", "Further-Algorithms/Delay-Compensation"])
 def test_a_push_without_a_lock_is_caught(name):
     """It pauses between its ticket and its move, so that the other one comes between."""
@@ -395,6 +392,7 @@ STEPS_TOGETHER = {
 }
 
 
+@pytest.mark.plants_mistakes
 @pytest.mark.long
 @pytest.mark.parametrize("name", STEPS_TOGETHER)
 def test_a_step_that_is_not_made_once_is_caught(name):
@@ -489,6 +487,7 @@ def test_places_in_files_go_on(tmp_path):
     check_places(tmp_path)
 
 
+@pytest.mark.plants_mistakes
 @pytest.mark.long
 @pytest.mark.parametrize(
     "changes",
@@ -503,6 +502,7 @@ def test_places_that_get_lost_are_caught(changes, tmp_path):
         check_places(tmp_path, changes)
 
 
+@pytest.mark.plants_mistakes
 @pytest.mark.long
 @pytest.mark.parametrize(
     "name, changes",
@@ -790,6 +790,7 @@ ROWS = {
 WORK = "examples=local_steps * flags.batch_size"
 
 
+@pytest.mark.plants_mistakes
 @pytest.mark.long
 @pytest.mark.parametrize(
     "fails, changes",

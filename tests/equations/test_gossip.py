@@ -359,6 +359,7 @@ def test_who_is_done_stays_for_a_slow_neighbour():
     check_leaving(2)
 
 
+@pytest.mark.plants_mistakes
 @pytest.mark.parametrize(
     "fails, changes",
     [

@@ -10,8 +10,9 @@ import interleaved
 import numpy as np
 import problem
 import pytest
+import references
 import support
-from lab import examples, references
+from lab import examples
 
 DYNSGD = examples.main_script("DynSGD")
 HOGWILD = examples.main_script("From-TensorFlow-1/HogWild-Sessions")
@@ -521,6 +522,7 @@ def test_delaying_the_momentum_makes_late_pushes_stable(delay, grows):
     check_delay(delay, grows)
 
 
+@pytest.mark.plants_mistakes
 @pytest.mark.long
 def test_momentum_at_every_push_is_caught():
     """It makes all N of them grow."""
@@ -711,6 +713,7 @@ def test_a_mistake_about_the_bound_is_caught(check, fails, changes):
         check(changes)
 
 
+@pytest.mark.plants_mistakes
 @pytest.mark.nightly
 def test_the_mistaken_scripts_run(tmp_path):
     slow = examples.replaced(BOUNDED, [(PUSH, SLOW_PUSH)])

@@ -16,11 +16,12 @@ import interleaved
 import numpy as np
 import problem
 import pytest
+import references
 import ring_workers
 import support
 import test_model_parallelism
 import test_sharded
-from lab import examples, references, regions
+from lab import examples, regions
 from problem import BATCH, LR, SEED, command_line
 
 WEIGHTED = support.ROOT / "tests" / "problems" / "weighted.py"

@@ -356,6 +356,7 @@ def test_what_layers_keep_and_their_penalties(schedule):
     check_kept(schedule=schedule)
 
 
+@pytest.mark.plants_mistakes
 @pytest.mark.long
 @pytest.mark.parametrize(
     "fails, changes",

@@ -8,7 +8,7 @@ import support
 from lab import examples
 
 SCRIPTS = examples.scripts()
-IMPORTS = {"numpy", "problem", "lab.references"}  # what a reference may need
+IMPORTS = {"numpy", "problem", "references"}  # what a reference may need
 
 
 def names(text):
@@ -54,6 +54,7 @@ def test_a_reference_imports_nothing_of_the_script(script):
     assert modules <= IMPORTS, f"it imports {', '.join(modules - IMPORTS)}"
 
 
+@pytest.mark.plants_mistakes
 @pytest.mark.parametrize("script", SCRIPTS, ids=equations.ids)
 def test_its_mistakes_fit_the_script(script):
     """Each text stands in it once; so a script that was changed fails here, in the core tier."""
@@ -68,6 +69,7 @@ ALONE += [f"Further-Algorithms/{name}" for name in ("Gossip-SGD", "Sharded-Train
 TO_ALL = "Further-Algorithms/Gradients-To-All"  # without a ps, and with one
 
 
+@pytest.mark.plants_mistakes
 @pytest.mark.nightly
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(

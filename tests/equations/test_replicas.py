@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import support
 from lab import examples
+from tfrun.launch import cluster
 
 one_step = examples.load(examples.main_script("Measurements/One-Step"))
 TOWERS = examples.main_script("Multiple-GPUs-Single-Machine")
@@ -173,8 +174,8 @@ def test_addresses_of_ipv6(ipv6, run, monkeypatch):
             host = "[::1]"
     else:
         text = examples.replaced(COLLECTIVE, [("socket.has_dualstack_ipv6()", "False")])
-    addresses = functools.partial(support.cluster.addresses, names=[host] * 2)
-    monkeypatch.setattr(support.cluster, "addresses", addresses)
+    addresses = functools.partial(cluster.addresses, names=[host] * 2)
+    monkeypatch.setattr(cluster, "addresses", addresses)
     print("the workers are at", host)
     run("collective", 2, "--steps", "20", text=text)
 

@@ -14,7 +14,8 @@ import interleaved
 import numpy as np
 import pytest
 import support
-from lab import examples, references
+from lab import examples
+from lab.measure import perceptron
 from problem import BATCH, SEED, command_line, draw
 from support import SHAPES
 from tfrun.runs import models, summary
@@ -178,10 +179,8 @@ def check_going_on(example, changes, quick, folder):
 def with_layers(*names):
     """The change of the model to two hidden layers of the same size, with these names."""
     text = examples.main_script(SESSIONS).read_text()
-    begin, end = (
-        text.index("            keras.layers.Dense(128,"),
-        text.index("keras.layers.Dense(np.bincount"),
-    )
+    begin = text.index("            keras.layers.Dense(128,")
+    end = text.index("keras.layers.Dense(np.bincount")
     hidden = [f'            keras.layers.Dense(64, "relu", name="{name}"),\n' for name in names]
     return text[begin:end], "".join(hidden) + 12 * " "
 
@@ -310,7 +309,7 @@ def check_losses(example, changes, quick, folder):
     for step in range(7, 11):  # those that are kept
         w = saved(str(directory / (f"model.ckpt-{step}")))
         rows = draw(0, step, BATCH, len(x))
-        loss, _ = references.perceptron([v.astype(float) for v in w], x[rows], y[rows])
+        loss, _ = perceptron.loss_and_gradient([v.astype(float) for v in w], x[rows], y[rows])
         (reported,) = pushes["loss"][pushes["global_step"] == step + 1]
         apart.append(abs(loss - reported))
     assert max(apart) < 1e-5, f"losses: {max(apart):g} apart"

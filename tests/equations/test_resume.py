@@ -312,6 +312,7 @@ MISTAKES = {
 IN_ALL = support.mistakes(MISTAKES, core=0)[:5]  # of the session, and of a variable beside w
 
 
+@pytest.mark.plants_mistakes
 @pytest.mark.parametrize(
     "name, fails, changes",
     [*IN_ALL, *nightly(*[case.values for case in support.mistakes(MISTAKES, core=0)[5:]])],

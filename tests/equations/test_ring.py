@@ -104,10 +104,8 @@ def test_a_vector_longer_than_the_buffers(n):
 
 
 LOOP = "for s in range(%s):\n        mine, theirs = chunk[(k %s"
-SCATTER, NEXT = (
-    "chunk[(k - s) % N], chunk[(k - s - 1) % N]",
-    "chunk[(k + 1 - s) % N], chunk[(k - s) % N]",
-)
+SCATTER = "chunk[(k - s) % N], chunk[(k - s - 1) % N]"
+NEXT = "chunk[(k + 1 - s) % N], chunk[(k - s) % N]"
 GATHER = "        ring.exchange(mine, theirs)\n"
 RECEIVED = "        ring.exchange(mine, received[: theirs.size])\n"
 ADDED = """        came = np.empty_like(theirs)
@@ -285,6 +283,7 @@ def test_a_mistake_in_the_training_is_caught(fails, changes, quick, tmp_path):
         check_training(quick, tmp_path, changes, n=2)
 
 
+@pytest.mark.plants_mistakes
 @pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_the_scripts_with_a_mistake_in_the_sum_run(tmp_path):

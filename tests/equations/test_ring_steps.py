@@ -12,9 +12,10 @@ import interleaved
 import numpy as np
 import problem
 import pytest
+import references
 import ring_workers
 import support
-from lab import examples, references
+from lab import examples
 
 SCRIPTS = equations.compared(equations.RINGS)
 STEPS = 12

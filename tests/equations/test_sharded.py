@@ -340,6 +340,7 @@ def test_a_checkpoint_of_shards_loads_with_another_number_of_workers(before, aft
     check_checkpoint(tmp_path, before, after)
 
 
+@pytest.mark.plants_mistakes
 @pytest.mark.long
 def test_a_shard_that_is_read_from_another_place_is_caught(tmp_path):
     first = [("first = shard[0] if shard.size else begin", "first = begin")]

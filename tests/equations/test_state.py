@@ -16,9 +16,10 @@ import interleaved
 import numpy as np
 import problem
 import pytest
+import references
 import small_scripts
 import support
-from lab import examples, references, regions
+from lab import examples, regions
 from problem import BATCH, SEED, command_line
 from tfrun.runs import models, summary
 from tfrun.runs.data import RunData

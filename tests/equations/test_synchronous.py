@@ -12,8 +12,10 @@ import interleaved
 import numpy as np
 import problem
 import pytest
+import references
 import support
-from lab import examples, references
+from lab import examples
+from lab.measure import perceptron
 from tfrun.runs import summary
 from tfrun.runs.data import RunData
 
@@ -258,6 +260,7 @@ def test_a_mistake_in_who_takes_part_is_caught(check, fails, changes):
         check(text)
 
 
+@pytest.mark.plants_mistakes
 @pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_the_mistaken_scripts_run(tmp_path):
@@ -406,12 +409,12 @@ def compare_pairs(changes=()):
         def gradient(k, number, w):
             x, y = data.x_train[k::2], data.y_train[k::2]
             rows = problem.draw(k, number, [32, 4][k], len(x))
-            return references.perceptron(w, x[rows], y[rows])
+            return perceptron.loss_and_gradient(w, x[rows], y[rows])
 
         reference = references.DifferentRates(start, 2, gradient, None, learning_rates=rates)
         for _ in range(steps):
             reference.joint_step([0, 1])
-        due, _ = references.perceptron(reference.w, data.x_test, data.y_test)
+        due, _ = perceptron.loss_and_gradient(reference.w, data.x_test, data.y_test)
         name = "{:g}, {:g}".format(*rates)
         apart[name] = abs(losses[name]["test_loss"] - due)
     assert max(apart.values()) < 1e-4, f"losses: {apart}"
@@ -421,6 +424,7 @@ def test_pairs_of_rates_are_compared_by_the_equation():
     compare_pairs()
 
 
+@pytest.mark.plants_mistakes
 @pytest.mark.parametrize("mistake", OF_PAIRS)
 def test_a_mistake_in_the_comparison_of_rates_is_caught(mistake):
     with support.fails_comparison("losses"):

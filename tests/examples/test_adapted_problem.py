@@ -447,10 +447,13 @@ def test_each_sentence_of_the_page_is_tested():
 
 @pytest.mark.long
 def test_the_file_of_the_page_learns(tmp_path):
-    """As a reader does: the lines in a file, and one of the commands below them."""
-    (text,) = re.findall(r"(?ms)^```python\n(.*?)^```$", PAGE)
+    """As a reader does: the lines in a file, and one of the commands below them.
+
+    The page's optimizer is in the file, too: it fails where two examples of the page do not fit.
+    """
+    text, optimizer = re.findall(r"(?ms)^```python\n(.*?)^```$", PAGE)
     assert f"These {sum(map(bool, text.splitlines()))} lines are enough" in PAGE
-    (tmp_path / "my.py").write_text(text)
+    (tmp_path / "my.py").write_text(text + "\n\n" + optimizer)
     launcher, flags = support.ROOT / "HogWild" / "run.sh", ["--steps", "600"]
     more = {"PROBLEM": str(tmp_path / "my.py")}
     code, output, _ = support.launch(launcher, tmp_path / "run", *flags, **more)

@@ -11,7 +11,7 @@ import pytest
 import small_scripts
 import support
 from lab import examples
-from lab.references import perceptron
+from lab.measure import perceptron
 from problem import digits_like, draw
 from tfrun.launch import cluster
 from tfrun.runs import models, summary
@@ -148,7 +148,7 @@ def check_losses(run, w, n):
         found = {int(row["global_step"] - 1 - row["staleness"]): row["loss"] for row in rows}
         for number, loss in found.items():
             drawn = draw(rank, number, problem.BATCH, len(x))
-            due, _ = perceptron(w, x[drawn], y[drawn])
+            due, _ = perceptron.loss_and_gradient(w, x[drawn], y[drawn])
             apart = abs(due - loss)
             assert apart < 1e-4, f"losses: {apart:g} apart, of {job} {index} at {number}"
 

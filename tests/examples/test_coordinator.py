@@ -209,6 +209,7 @@ def test_each_worker_has_its_own_rows(train):
     check_the_shards(train(*STILL, workers=2)[0])
 
 
+@pytest.mark.plants_mistakes
 @pytest.mark.long
 def test_another_worker_s_rows_are_caught(train):
     directory, _ = train(*STILL, workers=2, changes=[("rows = rank + n * drawn", "rows = drawn")])

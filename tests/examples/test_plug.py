@@ -53,9 +53,8 @@ def plugs():
         folder = script.parent.name
         is_main = script == examples.main_script(script.parent)
         for name in PROBLEMS:
-            if (
-                cells.get(folder, {}).get(f"{name}.py") != "trains"
-            ):  # or it is new, and not tried yet
+            # A new example has not been tried yet, and is left out as well.
+            if cells.get(folder, {}).get(f"{name}.py") != "trains":
                 continue
             chosen = is_main and name in CHOSEN.get(folder, [])
             mark = pytest.mark.long if chosen else pytest.mark.nightly
@@ -323,7 +322,7 @@ def test_a_killed_worker_comes_back(tmp_path):
 @pytest.mark.long
 def test_from_a_copy_to_a_prediction(tmp_path):
     """README's own lines, as they stand there, in a copy of the project."""
-    for path in examples.tracked("*"):
+    for path in examples.tracked_files("*"):
         copy = tmp_path / path.relative_to(support.ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, copy)

@@ -39,7 +39,7 @@ def script_faults(script, text):
 
 def all_pages_faults(texts):
     """Returns a sentence if these texts together have too many words."""
-    words, (most,) = wordcount.total(texts), CAPS[ALL]
+    words, (most,) = wordcount.count_all_words(texts), CAPS[ALL]
     count = "lab/pages/wordcount.py counts those of a page"
     text = f"{words} words, at most {most} by tests/caps.txt; {count}"
     return [text] if words > most else []
@@ -48,7 +48,10 @@ def all_pages_faults(texts):
 def example_faults(name, text):
     """Returns what the page of an example has too many words of, a sentence each."""
     sizes = {
-        "words without code and generated parts": (wordcount.counted(text), wordcount.most(name)),
+        "words without code and generated parts": (
+            wordcount.count_words(text),
+            wordcount.word_limit(name),
+        ),
         "words": (len(text.split()), wordcount.IN_ALL),
     }
     return [f"{n} {what}, at most {most}" for what, (n, most) in sizes.items() if n > most]
@@ -89,7 +92,7 @@ def test_the_page_of_an_example_is_short():
         found = example_faults(name, (support.ROOT / name / "README.md").read_text())
         assert not found, (name, found)
     page, part = "| one | `two` - |\n", "<!-- generated: output -->\nno\n<!-- end -->\n"
-    assert wordcount.counted(page + part + "  ```\n  no\n  ```\nthree\n") == 3
+    assert wordcount.count_words(page + part + "  ```\n  no\n  ```\nthree\n") == 3
     for name, most in (("HogWild", 700), ("Further-Algorithms/DiLoCo", 600)):
         assert not example_faults(name, "word " * most)
         assert len(example_faults(name, "word " * (most + 1))) == 1

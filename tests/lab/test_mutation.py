@@ -6,7 +6,7 @@ import pytest
 import support
 import yaml
 from lab.examples import ROOT
-from lab.mutation import mutants, planting, score
+from lab.mutation import mutants, patching, planting, profiling, score
 
 LIBRARY = """
 LEAST = 2
@@ -39,15 +39,15 @@ def test_of_another_function():
 """
 
 
-def changes(text, places):
-    """Returns {(function, old line, new line)} of places."""
-    found = [mutants.mistake(place, text, place.plant()) for place in places]
-    return {(mistake.function, mistake.old, mistake.new) for mistake in found}
+def changes(text, mutations):
+    """Returns {(function, old line, new line)} of mutations."""
+    described = [mutants.change_of(mutation, text) for mutation in mutations]
+    return {(change.function, change.old, change.new) for change in described}
 
 
 def test_the_mistakes_of_python():
     """Catches: a kind of mistake that is planted no more, or in another function."""
-    found = changes(LIBRARY, mutants.python_places("x.py", LIBRARY))
+    found = changes(LIBRARY, mutants.python_mutations("x.py", LIBRARY))
     for due in (
         ("", "LEAST = 2", "LEAST = 3"),
         ("", "LEAST = 2", "LEAST = 1"),
@@ -70,7 +70,7 @@ def test_what_is_for_the_eye_stays():
     """Catches: mistakes in words of --help, colours or types, which no test of numbers can find."""
     text = "def f(x: int = 0):\n    import a\n    assert x < 1\n    g(x, help=1 + 2, color=3)\n"
     text += "if __name__ == '__main__':\n    f(2)\n"
-    found = {new for _, _, new in changes(text, mutants.python_places("x.py", text))}
+    found = {new for _, _, new in changes(text, mutants.python_mutations("x.py", text))}
     assert found == {
         "def f(x: int = 1):",
         "pass",
@@ -85,7 +85,7 @@ def test_the_mistakes_of_javascript():
         '  const s = "3 < 4", t = `5 ${a + 6} 7`;\n'
         "  go(a, b);\n  return a < b && /8/.test(s);\n};\n"
     )
-    found = {new for _, _, new in changes(text, mutants.javascript_places("x.js", text))}
+    found = {new for _, _, new in changes(text, mutants.javascript_mutations("x.js", text))}
     assert found == {
         'const s = "3 < 4", t = `5 ${a - 6} 7`;',
         'const s = "3 < 4", t = `5 ${a + 7} 7`;',
@@ -102,10 +102,10 @@ def test_code_that_is_there_already_becomes_mistaken():
     space = {"__name__": "planted"}
     exec(compile(LIBRARY, "/planted.py", "exec"), space)
     enough, least = space["enough"], "number >= least\n\n\ndef note"
-    functions = planting.loaded_functions({"/planted.py": "planted.py"})["planted.py"]
+    functions = patching.loaded_functions({"/planted.py": "planted.py"})["planted.py"]
     assert {function.__name__ for function in functions} == {"enough", "note", "swapped"}
     text = LIBRARY.replace(least, least.replace(">=", ">"))
-    planting.replace("/planted.py", LIBRARY, text, functions)
+    patching.patch("/planted.py", LIBRARY, text, functions)
     assert not enough(2) and enough(3)
 
 
@@ -113,8 +113,8 @@ def test_a_constant_and_the_default_that_it_is():
     """Catches: a fork in which a name of the module, or a default, still has its old value."""
     space = {"__name__": "planted"}
     exec(compile(LIBRARY, "/other.py", "exec"), space)
-    functions = planting.loaded_functions({"/other.py": "other.py"})["other.py"]
-    planting.replace("/other.py", LIBRARY, LIBRARY.replace("T = 2", "T = 4"), functions)
+    functions = patching.loaded_functions({"/other.py": "other.py"})["other.py"]
+    patching.patch("/other.py", LIBRARY, LIBRARY.replace("T = 2", "T = 4"), functions)
     assert space["LEAST"] == 4 and not space["enough"](3) and space["enough"](4)
 
 
@@ -128,18 +128,17 @@ def test_one_is_caught_and_one_is_equivalent(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(score, "ROOT", copy)
     monkeypatch.setattr(mutants, "ROOT", copy)
     group = score.Group("all", 0.85, "", {"tfrun/planted.py": ["test_planted.py"]})
-    places = mutants.places("tfrun/planted.py")
-    chosen = {}
-    for place in places:
-        mistake = mutants.mistake(place, LIBRARY, place.plant())
-        chosen[mistake.old, mistake.new] = place, mistake
-    caught = chosen["return dict(zip([second], [first]))", "return dict(zip([first], [second]))"]
-    bound = chosen["return number >= least", "return number > least"]  # no test is at the bound
-    listed = chosen["print(words, number)", "print(number, words)"]
+    by_change = {}
+    for mutation in mutants.find_mutations("tfrun/planted.py"):
+        change = mutants.change_of(mutation, LIBRARY)
+        by_change[change.old, change.new] = mutation, change
+    caught = by_change["return dict(zip([second], [first]))", "return dict(zip([first], [second]))"]
+    bound = by_change["return number >= least", "return number > least"]  # no test is at the bound
+    listed = by_change["print(words, number)", "print(number, words)"]
     picked = [caught[0], bound[0], listed[0]]
     monkeypatch.setattr(score, "sample", lambda *_: picked)
     monkeypatch.setattr(score, "read_equivalents", lambda: {listed[1]: "only words"})
-    result = score.score_of(copy, group, 3, 0, True)
+    result = score.score_group(copy, group, 3, 0, True)
     assert result == score.Score(caught=1, by_time=0, equivalent=1, survived=1)
     output = capfd.readouterr().out
     assert "Pair.swapped: caught by test_planted.py::test_of_another_function" in output
@@ -148,9 +147,9 @@ def test_one_is_caught_and_one_is_equivalent(tmp_path, monkeypatch, capfd):
 
 def test_a_copy_that_a_test_runs(tmp_path):
     """Catches a file whose tests run a copy of it: none would be tried for its mistakes."""
-    planter = planting.Planter(tmp_path, {"tfrun/planted.py": []}, [], tmp_path / "outcomes")
+    profiler = profiling.Profiler(tmp_path, ["tfrun/planted.py"])
     paths = [tmp_path / "tfrun" / "planted.py", "/a copy/planted.py", "/a copy/other.py"]
-    assert [planter.file_of(str(path)) for path in paths] == 2 * ["tfrun/planted.py"] + [None]
+    assert [profiler.file_of(str(path)) for path in paths] == 2 * ["tfrun/planted.py"] + [None]
 
 
 def test_which_tests_look_at_a_file(tmp_path):
@@ -177,9 +176,9 @@ def test_wilson():
 def test_below_the_floor():
     """Catches: a group below its floor that passes, and a list that hides too much."""
     group = score.Group("x", 0.85, "", {})
-    assert not score.below(group, score.Score(80, 0, 5, 15))
-    assert score.below(group, score.Score(80, 0, 4, 16))
-    assert score.below(group, score.Score(90, 0, 7, 3))
+    assert not score.is_below_floor(group, score.Score(80, 0, 5, 15))
+    assert score.is_below_floor(group, score.Score(80, 0, 4, 16))
+    assert score.is_below_floor(group, score.Score(90, 0, 7, 3))
 
 
 def test_the_lists_name_what_there_is():

@@ -9,8 +9,9 @@ from xml.etree import ElementTree
 
 import equations
 import pytest
+import references
 import support
-from lab import example_status, examples, new_example, reading_order, references
+from lab import example_status, examples, new_example, reading_order
 from lab.drawings import shapes
 from lab.pages import own_results, readmes
 
@@ -29,7 +30,7 @@ def clone_of_few(root):
     """Makes such a clone in a folder; returns the folder."""
     patterns = ["*.py", "*.sh", "*.md", "*.txt", "*.json"]
     copied = (*FEW, "lab", "tfrun", "Measurements")
-    for path in sum((examples.tracked(pattern) for pattern in patterns), []):
+    for path in sum((examples.tracked_files(pattern) for pattern in patterns), []):
         name = path.relative_to(support.ROOT)
         if name.parts[0] in copied:
             (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -37,14 +38,16 @@ def clone_of_few(root):
     shutil.rmtree(root / "tfrun" / "bin", ignore_errors=True)
     for page in [*root.glob("Measurements/*/README.md"), *root.glob("tfrun/*.md")]:
         page.unlink()
-    (root / "tests" / "equations").mkdir(parents=True)
+    for folder in "equations", "support":
+        (root / "tests" / folder).mkdir(parents=True)
     (root / "docs").mkdir()
     changes = (
         "# Changes\n\n## 1.0.1.dev0, not released\n- A line.\n\n## 1.0.0, 2026-01-01\n- A line.\n"
     )
     (root / "CHANGELOG.md").write_text(changes)
     listed = ["docs/papers.txt", "docs/costs.md"]
-    for name in [*listed, *(f"tests/equations/{new_example.stem(n)}.py" for n in FEW)]:
+    equation_files = [f"tests/equations/{new_example.stem(name)}.py" for name in FEW]
+    for name in [*listed, *equation_files, "tests/support/references.py"]:
         shutil.copyfile(support.ROOT / name, root / name)
     order = "\n  ".join(["One worker", *FEW])
     (root / "docs" / "reading-order.txt").write_text(f"{order}\n\nFurther algorithms\n")
@@ -69,7 +72,7 @@ TO_FILL = [
 ]
 UNFINISHED = """
 from lab import example_status, examples
-print(*map(examples.shown, example_status.unfinished()))
+print(*map(examples.shown, example_status.unfinished_files()))
 """
 DRAW = """
 from lab.drawings import diagrams
@@ -112,7 +115,7 @@ def test_a_new_example_has_no_numbers(few_examples):
     assert "Differs from:  HogWild: " in script and "# HogWild:" not in script
     assert "\ndef server(w, step, flags):" in script and "\ndef update(ps, " in script
     assert '"$here/../../activate.sh"' in (root / NEW / "run.sh").read_text()
-    env = {**os.environ, "PYTHONPATH": root}
+    env = {**os.environ, "PYTHONPATH": f"{root}:{root}/tests/support"}
     equation = root / "tests" / "equations" / "delay_compensation.py"
     done = support.run_to_end(sys.executable, equation, env=env)
     assert done.returncode == 0, done.stderr
@@ -140,11 +143,13 @@ STEPS = [  # what --status says is next, while one does it
     "git add -A",
     WRITE,  # in the script
     f"{WRITE}; then {TEST}",  # in the reference
+    WRITE,  # on the page, and in the lists; then the example is accepted
     f"python lab/measure/results.py {NEW}",
     "git add -A",
     "python lab/pages/picture_digests.py",
     "OUTPUT_DIR=Your-Model bash Your-Model/run_matrix.sh --only Delay-Compensation",
-    WRITE,
+    WRITE,  # of the result
+    WRITE,  # in the drawing
     "python lab/drawings/diagrams.py --fix",
     "git add -A",
     "python lab/pages/readmes.py --fix",
@@ -197,6 +202,8 @@ def test_the_status_leads_through_all_steps(tmp_path):
     for _ in range(len(STEPS)):
         code, output = tool(root, "new_example.py", "--status", NEW)
         assert code == 1 and "\nnext: " in output, output
+        is_accepted = len(said) > 3 and STEPS[len(said)] != "git add -A"
+        assert ("\n  accepted: " in output) == is_accepted, output
         said.append(output.splitlines()[-1].removeprefix("next: "))
         do(root, said[-1], output)
     assert said == STEPS
@@ -206,7 +213,7 @@ def test_the_status_leads_through_all_steps(tmp_path):
     script.write_text(examples.replaced(script, [("assign_sub(delta)", "assign_sub(0.5 * delta)")]))
     code, output = tool(root, "new_example.py", "--status")
     assert code == 1 and f"\n{NEW}\n" in output, "of all that are unfinished, as here those of FEW"
-    assert "results.json is outdated" in output and output.endswith(f"\nnext: {STEPS[3]}\n"), output
+    assert "results.json is outdated" in output and output.endswith(f"\nnext: {STEPS[4]}\n"), output
 
 
 def test_every_example_is_done():
@@ -229,8 +236,8 @@ def test_every_example_is_done():
 )
 def test_where_a_new_example_stands(name, source, before):
     """Catches a page whose section of one kind comes twice, the second time with this example."""
-    text = reading_order.inserted(reading_order.PATH.read_text(), name, source)
-    order = reading_order.unfolded(text)
+    text = reading_order.insert_folder(reading_order.PATH.read_text(), name, source)
+    order = reading_order.unfolded_folders(text)
     assert order[order.index(name) - 1] == before
 
 
@@ -334,7 +341,7 @@ OWN = [  # the walk of CONTRIBUTING: (file, what new_example.py wrote, what a co
 
 def begun_in_a_clone(root, begun):
     """Makes a clone of all in a folder, and begins these examples there."""
-    for path in examples.tracked("*"):
+    for path in examples.tracked_files("*"):
         copy = root / path.relative_to(support.ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, copy)

@@ -36,7 +36,7 @@ def test_generated_parts_are_up_to_date():
     parts = 0
     for path in readmes.files():
         parts += len(readmes.PART.findall(path.read_text()))
-        assert readmes.updated(path) == path.read_text(), (
+        assert readmes.updated_text(path) == path.read_text(), (
             f"python lab/pages/readmes.py --fix: {path}"
         )
         assert not re.search("@@[A-Z]+@@", path.read_text()), f"{path} is not finished"
@@ -46,21 +46,23 @@ def test_generated_parts_are_up_to_date():
         ), f"an empty line after a folded part of {path}"
     assert parts >= 10
     there = support.launchers() + support.engines()
-    there += [path for path in examples.tracked("README.md") if path.parents[1] == engines.FOLDER]
+    there += [
+        path for path in examples.tracked_files("README.md") if path.parents[1] == engines.FOLDER
+    ]
     named = {path.parent.relative_to(support.ROOT).as_posix() for path in there}
     assert set(reading_order.names()) == named, "docs/reading-order.txt: name every example"
 
 
 def test_nothing_is_left_to_write():
     """Catches what lab/new_example.py wants to be written, in whatever file it has marked it."""
-    marked = [examples.shown(path) for path in example_status.unfinished()]
+    marked = [examples.shown(path) for path in example_status.unfinished_files()]
     assert not marked, "write what {} asks for in {}".format(example_status.TODO, ", ".join(marked))
 
 
 def result_files():
     """Returns (a run.sh, its results) of all examples that git knows, in whatever folder."""
     files, scripts = [], examples.scripts()
-    for path in examples.tracked("results*.json"):
+    for path in examples.tracked_files("results*.json"):
         launcher = path.with_name(path.stem.replace("results", "run") + ".sh")
         if launcher.exists() and examples.script_of(launcher) in scripts:
             files.append((launcher, path))
@@ -72,10 +74,10 @@ def test_results_are_of_the_example_that_shows_them():
     files = result_files()
     for launcher, path in files:
         provenance.check(examples.read_json(path), launcher)
-    measured = [provenance.words_of(launcher) for launcher, _ in files]
+    measured = [provenance.argument_of(launcher) for launcher, _ in files]
     missing = " ".join(name for name in provenance.measured_examples() if name not in measured)
     assert not missing, f"no results: run python lab/measure/results.py {missing}"
-    for path in examples.tracked("*_digests.json"):
+    for path in examples.tracked_files("*_digests.json"):
         source = path.with_name(path.name.replace("_digests", ""))
         for name, runs in examples.read_json(source).items():
             provenance.check_compared(name, runs, source)
@@ -293,20 +295,22 @@ def test_diagrams_are_up_to_date():
 
 def test_pictures_are_of_todays_code_and_results():
     """Catches a PNG file that other code drew, or that shows other results than the committed."""
-    digests = picture_digests.today()
-    assert picture_digests.noted() == digests, "see lab/pages/picture_digests.py"
+    digests = picture_digests.current_digests()
+    assert picture_digests.noted_digests() == digests, "see lab/pages/picture_digests.py"
     pictures = {}
     for path, (picture, _) in digests.items():
         assert picture not in pictures, f"{path} is a copy of {pictures[picture]}"
         pictures[picture] = path
-    results = {picture_digests.digest(path) for path in examples.tracked("*.json")}
-    for path in examples.tracked("*.png"):
+    results = {picture_digests.digest(path) for path in examples.tracked_files("*.json")}
+    for path in examples.tracked_files("*.png"):
         source = Image.open(path).text.get("Drawn from")
         assert source is None or source in results, f"{path} shows other results"
 
 
 CURVES = [
-    path for path in examples.tracked("*/curves.png") if path.with_name("results.json").exists()
+    path
+    for path in examples.tracked_files("*/curves.png")
+    if path.with_name("results.json").exists()
 ]
 
 
@@ -361,7 +365,7 @@ def test_planted_mistakes_are_counted_as_they_are_made():
     """Catches MISTAKES that a file makes in another way than the pages count, from its text."""
     for script in examples.scripts():
         counts = {fails: len(named) for fails, named in equations.of(script).MISTAKES.items()}
-        assert mistakes.planted(equations.path_of(script)) == counts, script
+        assert mistakes.count_mistakes(equations.path_of(script)) == counts, script
 
 
 def test_a_long_difference_is_not_shown():
@@ -639,17 +643,15 @@ def test_flags_in_the_table_are_argparse_s():
 
 def test_files_are_small():
     """Catches a large file, which every clone would load for ever."""
-    for path in examples.tracked("*"):
+    for path in examples.tracked_files("*"):
         assert path.stat().st_size < 500 * 1024, f"{path} is larger than 500 KB"
 
 
 def test_style():
     """ruff and shellcheck have nothing to say."""
     tools = os.path.dirname(sys.executable)
-    python = examples.tracked("*.py")
-    shell = [*support.ROOT.glob("*.sh"), *support.launchers(), *support.engines()]
-    shell += [support.ROOT / folder / "run.sh" for folder in ("tests", "Basics-Tutorial")]
-    shell += [*examples.tracked("*.sbatch"), *examples.tracked("submit.sh")]
+    python = examples.tracked_files("*.py")
+    shell = [*examples.tracked_files("*.sh"), *examples.tracked_files("*.sbatch")]
     for command in (
         ["ruff", "check", "."],
         ["ruff", "format", "--check", *python],
@@ -661,7 +663,7 @@ def test_style():
 
 
 def test_types(tmp_path):
-    """mypy has nothing to say about tfrun and lab."""
+    """mypy has nothing to say about what pyproject.toml names."""
     mypy = os.path.join(os.path.dirname(sys.executable), "mypy")
     done = support.run_to_end(mypy, "--cache-dir", tmp_path, cwd=support.ROOT)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -51,7 +51,7 @@ def name(path):
 
 
 def test_all_copies_are_the_same():
-    found, copies = regions.problems()
+    found, copies = regions.find_faults()
     assert not found, "\n".join(found)
     assert copies >= 20
     run = {examples.script_of(path) for path in support.launchers()}
@@ -60,7 +60,7 @@ def test_all_copies_are_the_same():
 
 
 def problems_of(root, **texts):
-    """Returns what regions.problems finds in a clone with these scripts, one in each folder."""
+    """Returns what regions.find_faults finds in a clone with these scripts, one in each folder."""
     for name, text in texts.items():
         folder = root / name
         folder.mkdir(parents=True)
@@ -68,7 +68,7 @@ def problems_of(root, **texts):
         (folder / "run.sh").touch()
     examples.git("init", "-q", folder=root)
     examples.git("add", ".", folder=root)
-    return regions.problems(root)
+    return regions.find_faults(root)
 
 
 REGION = """
@@ -274,7 +274,7 @@ def test_neighbours_differ_little(folder, neighbour):
 def test_sessions_stand_in_one_folder():
     """Catches a script that brings TensorFlow 1 back."""
     found = []
-    for path in examples.tracked("*.py"):
+    for path in examples.tracked_files("*.py"):
         name = path.relative_to(support.ROOT).as_posix()
         if not name.startswith(("From-TensorFlow-1/", "Basics-Tutorial/", "tests/")):
             if re.search(r"^\s*(import|from) tensorflow\.compat", path.read_text(), re.MULTILINE):

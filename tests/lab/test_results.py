@@ -168,16 +168,14 @@ def test_which_pictures_are_kept(tmp_path, monkeypatch):
 @pytest.fixture
 def committed(tmp_path, monkeypatch):
     """Returns the results of an example whose script has changed, and of two measurements."""
-    own, digest_files = (
-        provenance.identity_of(LAUNCHER),
-        [tmp_path / f"{n}_digests.json" for n in "ab"],
-    )
+    own = provenance.identity_of(LAUNCHER)
+    digest_files = [tmp_path / f"{n}_digests.json" for n in "ab"]
     path = tmp_path / "results.json"
     path.write_text(json.dumps({**own, "digest": "before", "runs": [1]}))
     digest_files[0].write_text(json.dumps({"HogWild": "before", "ADAG": "before"}))
     digest_files[1].write_text(json.dumps({"HogWild": "older"}))
     monkeypatch.setattr(provenance, "results_of", lambda _: path)
-    monkeypatch.setattr(examples, "tracked", lambda _: digest_files)
+    monkeypatch.setattr(examples, "tracked_files", lambda _: digest_files)
     return path, digest_files, own
 
 

@@ -35,7 +35,7 @@ def without_mark(text):
 def test_each_mark_says_what_the_results_say():
     """Catches a sentence that the results, or the test, do not bear out, and a misspelt mark."""
     faults = []
-    for page in examples.tracked("*.md"):
+    for page in examples.tracked_files("*.md"):
         text = page.read_text()
         marks = verdict.MARK.findall(text)
         faults += [

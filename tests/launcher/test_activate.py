@@ -322,11 +322,12 @@ def test_the_lock_file_fits_every_python():
     entries = [Requirement(line) for line in lines]
     assert len(entries) > 100 and text.count("--hash=sha256:") > len(entries)
     project = (support.ROOT / "pyproject.toml").read_text()
-    lists = re.findall(r"(?ms)^(?:dependencies|examples|test) = \[(.*?)^\]", project)
+    lists = re.findall(r"(?ms)^(?:dependencies|training|examples|test) = \[(.*?)^\]", project)
     direct = [Requirement(text) for text in re.findall('^    "(.+?)"', "".join(lists), re.M)]
-    (own,) = [each for each in direct if each.extras]
-    assert own.extras == {"examples"}, "the extra test asks for what the examples need"
-    direct.remove(own)
+    own = [each for each in direct if each.extras]
+    words = "the extra examples asks for what training needs, and test for what the examples need"
+    assert [each.extras for each in own] == [{"training"}, {"examples"}], words
+    direct = [each for each in direct if not each.extras]
     for python in ("3.10.1", "3.11.7", "3.12.1", "3.13.0"):
         for platform, machine in (("linux", "x86_64"), ("linux", "aarch64"), ("darwin", "arm64")):
             there = {

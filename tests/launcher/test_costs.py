@@ -37,9 +37,8 @@ def test_the_seconds_of_each_scheme():
         "1/10 of the bytes, gathered": overlapped(7 * (0.14 + 0.01)),
     }
     assert table == due
-    longer = step_cost.schemes(
-        n, 0.1, S, B, a, T=10
-    )  # what travels does not fit beside ten gradients
+    # What travels takes longer than the ten gradients beside which it is sent.
+    longer = step_cost.schemes(n, 0.1, S, B, a, T=10)
     assert longer["ring, 10 local steps"] == pytest.approx(((1 + RING - 2 / 3) / 10, 0.1 + 0.259))
 
 
@@ -80,7 +79,7 @@ def test_what_layers_and_pieces_cost():
         step_cost.sharded,
     ):
         assert function(n, S, B) == function(n, S, B, 0.0), function
-    assert step_cost.fitted(2.0, 3.0) == pytest.approx(2.13 + 0.84)
+    assert step_cost.fitted_step(2.0, 3.0) == pytest.approx(2.13 + 0.84)
 
 
 def test_what_pays_first_on_paper():
@@ -140,29 +139,31 @@ def test_what_a_plan_measures():
     early = rows()
     for columns in early.values():
         columns["push_time"][:4] += 5  # the first tenth
-    run = plan.measured(early, 1, 2, 4)
+    run = plan.measure_run(early, 1, 2, 4)
     assert (run.n, run.servers, run.together, run.backups, run.lead) == (2, 1, False, 2, 4)
     assert run.compute == pytest.approx(np.full(72, 0.1))
     numbers = [run.pull, run.send, run.bytes, run.batches]
     assert numbers == pytest.approx([0.04, 0.02, 8e6, 3])
-    run = plan.measured(rows(together=True), 0)
+    run = plan.measure_run(rows(together=True), 0)
     assert (run.together, run.backups, run.lead) == (True, 0, 0)
     assert run.send == pytest.approx(0.03)  # of who came last
-    plan.measured(rows(steps=20), 1)
+    plan.measure_run(rows(steps=20), 1)
     with pytest.raises(ValueError, match="at least 20 updates"):
-        plan.measured(rows(steps=19), 1)
+        plan.measure_run(rows(steps=19), 1)
 
 
 def test_the_way_of_more_workers():
     """Catches: half of the bytes, the queue of the others, and a ring's own share of the bytes."""
     run = plan.Run(2, 1, False, np.array([0.1]), 0.04, 0.02, 8e6, 1)
     # a pull and a push of 4 MB each over 1e8 B/s, of 6 workers: together 12, in turn 7 times
-    assert plan.ways(run, 6, 1e8, a) == pytest.approx((0.06 + 0.3, 0.06 * 3 + 0.5))
-    assert plan.ways(run._replace(servers=2), 6, 1e8, 0) == pytest.approx((0.2, 0.18 + 0.24))
-    assert plan.ways(run, 1, 1e8, 0)[1] == pytest.approx(0.06 + 0.08)  # no less work than measured
+    assert plan.way_seconds(run, 6, 1e8, a) == pytest.approx((0.06 + 0.3, 0.06 * 3 + 0.5))
+    assert plan.way_seconds(run._replace(servers=2), 6, 1e8, 0) == pytest.approx((0.2, 0.18 + 0.24))
+    assert plan.way_seconds(run, 1, 1e8, 0)[1] == pytest.approx(
+        0.06 + 0.08
+    )  # no less work than measured
     ring = run._replace(servers=0, n=3)  # 4 MB are 2 * 2/3 of w each way: w has 3 MB
     due = 2 * 5 / 6 * 0.03 + 10 * 0.01
-    assert plan.ways(ring, 6, 1e8, a) == pytest.approx((0.06 + due, 0.06 * 2.5 + due))
+    assert plan.way_seconds(ring, 6, 1e8, a) == pytest.approx((0.06 + due, 0.06 * 2.5 + due))
 
 
 def test_a_plan_of_workers_that_vary_little():
@@ -191,7 +192,9 @@ def test_the_words_of_a_plan():
     """Catches: a number in another unit, and words of a ps for a ring."""
     run = plan.Run(2, 1, False, np.array([0.1, 0.3]), 0.04, 0.02, 8e6, 1)
     planned = {"rate": [1234, 5678.25], "staleness": [3, 1.26], "shares": {"computing": 0.256}}
-    lines = plan.words(run, "HogWild", 7, planned, {"one": 2.0, "two": 1.5, "three": 1}, "a link")
+    lines = plan.report_lines(
+        run, "HogWild", 7, planned, {"one": 2.0, "two": 1.5, "three": 1}, "a link"
+    )
     assert lines == [
         "measured:  HogWild, 2 workers, 1 ps; a gradient takes 200 ms (±35.4%), varying by 50%, "
         "and its way to the ps and back 60 ms and 8,000 KB",
@@ -201,7 +204,7 @@ def test_the_words_of_a_plan():
         "to change first, for speed alone: one (2.00 times as fast), then two (1.50 times as fast)",
     ]
     ring = run._replace(servers=0, together=True)
-    lines = plan.words(ring, "Ring", 7, planned, {"one": 2.0, "two": 1.5}, "a link")
+    lines = plan.report_lines(ring, "Ring", 7, planned, {"one": 2.0, "two": 1.5}, "a link")
     assert "its way around the ring and back" in lines[0]
     assert lines[2].endswith("mini-batches/s, none stale")
     assert lines[3].endswith("for the others")

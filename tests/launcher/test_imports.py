@@ -9,7 +9,8 @@ import support
 TFRUN = support.ROOT / "tfrun"
 BELOW = {"tfrun", "tfrun.arguments", "tfrun.errors", "tfrun.formatting", "tfrun.known_errors"}
 FLOORS = {  # what the modules of a folder may import, besides BELOW and its own folder
-    "commands": {"launch", "ssh", "runs", "pictures", "simulate", "problems"},
+    "commands": {"apps", "launch", "ssh", "runs", "pictures", "simulate", "problems"},
+    "apps": {"runs", "problems"},
     "ssh": {"launch", "runs"},
     "launch": {"runs", "problems"},
     "problems": set(),

@@ -10,9 +10,11 @@ import pytest
 import support
 from lab import examples
 from packaging.requirements import Requirement
+from tfrun.apps.material import files
 
 NAME = "distributed-tensorflow-reference"
-MADE = ("pyproject.toml", "README.md", "LICENSE", "tfrun")  # the wheel, of these
+# The wheel is made of these, and of the examples.
+MADE = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "tfrun")
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
 LAB = "raise SystemExit('another package of this name')\n"
 # Leaves what the tasks of an example leave.
@@ -39,10 +41,10 @@ print(tfrun.__file__)
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
     """Returns the path of the wheel, made of a copy of the clone's files."""
-    folder = tmp_path_factory.mktemp("wheel")
-    for path in examples.tracked("*"):
+    folder, material = tmp_path_factory.mktemp("wheel"), files()
+    for path in examples.tracked_files("*"):
         name = path.relative_to(support.ROOT)
-        if name.parts[0] in MADE:
+        if name.parts[0] in MADE or name.as_posix() in material:
             (folder / "source" / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, folder / "source" / name)
     command = [*PIP, "wheel", "--no-deps", "--no-index", "--no-build-isolation", "-w", folder]
@@ -67,11 +69,12 @@ def needed(names):
     return found.values()
 
 
-def installed(wheel, folder, how):
+def installed(wheel, folder, how, *more):
     """Makes an environment with the wheel in `folder`; returns its folder of programs.
 
     how: "linked": with what the wheel needs, from this environment, and nothing else of it;
     "all": with all of this environment; "fetched": as pip fetches it from the index.
+    more: what else pip installs.
     """
     pip = [] if how == "fetched" else ["--without-pip"]
     made = support.run_to_end(sys.executable, "-m", "venv", *pip, folder)
@@ -94,7 +97,9 @@ def installed(wheel, folder, how):
         )
     python = folder / "bin" / "python"
     offline = [] if how == "fetched" else ["--no-deps", "--no-index"]
-    done = support.run_to_end(*PIP, "--python", python, "install", *offline, wheel, seconds=400)
+    done = support.run_to_end(
+        *PIP, "--python", python, "install", *offline, wheel, *more, seconds=400
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     done = support.run_to_end(*PIP, "--python", python, "check")
     assert done.returncode == 0 or how == "all", done.stdout
@@ -146,6 +151,8 @@ def test_a_bare_environment(wheel, tmp_path, how):
     assert "run" in run("tfrun", "status")
     assert "TF_CONFIG" in run("tfrun", "--dry-run", "--ps", "1", "--", "train.py")
     assert "train.py" in run("tfrun", "run", "job.yaml", "--dry-run")
+    assert "by tfrun" in run("tfrun", "new", "my-app", "--from", "Horovod-RingAllReduce")
+    assert list((folder / "my-app").glob("*.whl")), "its Dockerfile installs the same tfrun"
     for command in "evaluate", "export":
         lines = run("tfrun", command, "run", code=1).splitlines()
         assert len(lines) == 1 and "pip install 'tensorflow==" in lines[0], lines
@@ -164,3 +171,31 @@ def test_a_copied_example_with_a_problem_of_ones_own(wheel, tmp_path):
         done = support.run_to_end(programs / words[0], *words[1:], cwd=folder, env=env)
         assert done.returncode == 0, done.stdout + done.stderr
     assert (folder / "run" / "model.keras").exists()
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(2400)  # more than its own limits, which grow with the load
+def test_folders_that_are_made_trained_and_tested(wheel, tmp_path):
+    """Catches: a package that a made folder needs and the wheel does not ask for; a made script or
+    test that needs the clone; a folder that takes more than three minutes."""
+    folder, what = tmp_path / "elsewhere", f"{wheel}[training]"
+    programs = installed(what, tmp_path / "venv", "fetched", "pytest")
+    folder.mkdir()
+    shutil.copy(support.ROOT / "Your-Model" / "convolution.py", folder / "my.py")
+    env = {**variables(folder, programs), "TF_CPP_MIN_LOG_LEVEL": "2"}
+    for name, more in [
+        ("HogWild", ["--model", "my.py"]),
+        ("Ring-AllReduce", []),
+        ("Collective-AllReduce", ["--model", "my.py"]),
+    ]:
+        limit = support.Limit(180)
+        for words, place in [
+            (["tfrun", "new", name, "--from", name, *more], folder),
+            (["bash", "run.sh", "--steps", "20"], folder / name),
+            (["python", "-m", "pytest", "-q"], folder / name),
+        ]:
+            program = words[0] if words[0] == "bash" else programs / words[0]
+            done = support.run_to_end(program, *words[1:], cwd=place, env=env, seconds=170)
+            assert done.returncode == 0, done.stdout + done.stderr
+        assert "3 passed" in done.stdout and not limit.is_over(), name
+        assert (folder / name / wheel.name).exists()

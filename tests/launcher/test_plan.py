@@ -50,7 +50,7 @@ def test_a_plan():
     for together in (False, True):
         what = "together" if together else "asynchronous"
         rows, *_ = run_of(2, together)
-        run = plan.measured(rows, 1)
+        run = plan.measure_run(rows, 1)
         assert run.together == together, f"\nplan, {what}: taken for the other"
         within(f"plan, {what}, a gradient", MINI, run.compute.mean(), 0.04)
         within(f"plan, {what}, a push", SEND, run.send, 0.01)
@@ -66,7 +66,7 @@ def test_a_plan():
             if not together:
                 within(f"plan, {what}, staleness", late, predicted["staleness"][1], 0.05)
     rows, *_ = run_of(2, False, law="constant")
-    run = plan.measured(rows, 1)
+    run = plan.measure_run(rows, 1)
     # A link of 1 MB/s each way: the ps takes 0.1 s for a push, whatever the workers do.
     within("plan, a slow link", 10, plan.predict(run, 64, 1e6)["rate"][1], 0.01)
     within("plan, two ps", 20, plan.predict(run._replace(servers=2), 64, 1e6)["rate"][1], 0.01)
@@ -74,10 +74,10 @@ def test_a_plan():
     within("plan, mini-batches", 100, plan.predict(ten, 64, 1e6)["rate"][1], 0.01)
     changed = plan.first_to_change(run, 64, 1e6)
     assert list(changed)[0] == "ten times the local steps", f"\nplan, to change first: {changed}"
-    four = plan.measured(run_of(4, True)[0], 1)
+    four = plan.measure_run(run_of(4, True)[0], 1)
     within("plan, a push of four", SEND, four.send, 0.01)
     # Without a ps: 100 KB on a link with four workers are 3/2 of w; 16 send 15/8 of it.
-    ring = plan.measured(run_of(4, True, law="constant")[0], 0)
+    ring = plan.measure_run(run_of(4, True, law="constant")[0], 0)
     link = 15 / 8 * (1e5 / 1.5) / 1e5 + 30 * 0.01
     predicted = plan.predict(ring, 16, 1e5, 0.01)["rate"]
     within("plan, a ring", 16 / (MINI + SEND + PULL + link), predicted[1], 0.01)
@@ -135,7 +135,7 @@ def test_the_command(tmp_path, capsys):
     run_files.flags(tmp_path)
     rows, *_ = run_of(2, False)
     write_run(tmp_path, rows)
-    predicted = plan.predict(plan.measured(rows, 1), 16, 1.25e9, 1e-4)
+    predicted = plan.predict(plan.measure_run(rows, 1), 16, 1.25e9, 1e-4)
     more = ("--workers", "16", "--bandwidth", "10Gbit/s", "--latency", "0.1ms")
     code, output, _ = plan_of(capsys, tmp_path, *more, "--json")
     given = json.loads(output)

@@ -48,6 +48,16 @@ def problem(folder, text=PLAIN, **beside):
     return path
 
 
+def test_an_optimizer_needs_a_place(tmp_path):
+    """Catches a script that would train with its own step, and say nothing."""
+    text = PLAIN + "\n\ndef make_optimizer():\n    return None\n"
+    path = problem(tmp_path / "own", text)
+    assert problems.make_copy(path, [str(HOGWILD)])
+    rates = examples.main_script("Synchronous-SGD-different-learning-rates")
+    with pytest.raises(ValueError, match="takes no optimizer of yours, .* remove make_optimizer"):
+        problems.make_copy(path, [str(rates)])
+
+
 def test_what_a_run_directory_gets(tmp_path):
     """The file as it was, the modules that it needs, and a script of which one region differs."""
     text = GOOD.format(module="near")
@@ -55,13 +65,20 @@ def test_what_a_run_directory_gets(tmp_path):
     script, found, original = problems.make_copy(path, [str(HOGWILD), "--steps", "20"])
     assert (script, original) == ("hogwild.py", str(HOGWILD))
     assert found["own_problem.py"] == text
-    assert found.keys() - {"hogwild.py", "own_problem.py", "adapted_problem.py"} == {
+    assert found.keys() - {
+        "hogwild.py",
+        "own_problem.py",
+        "adapted_problem.py",
+        *problems.BESIDE_IT,
+    } == {
         "near.py",
         "far.py",
     }
     old, new = HOGWILD.read_text(), found["hogwild.py"]
     before, _, rest = old.partition("# region: problem")
     after = rest.partition("# endregion: problem")[2]
+    assert new.count(problems.ADAPT) == 1
+    new = new.replace(problems.ADAPT, "")
     assert new.startswith(before) and new.endswith(after)
     region = new[len(before) : -len(after)]
     assert "mine.py" in region and "from adapted_problem import" in region
@@ -101,7 +118,7 @@ def test_a_module_that_is_needed_by_two_comes_once(tmp_path):
     path = problem(folder, text, a="import b", b="import a\nfrom a import x", c="")
     (folder / "xml").mkdir()
     assert problems.make_copy(path, [str(HOGWILD)]).texts.keys() == {
-        *("hogwild.py", "own_problem.py", "adapted_problem.py", "a.py", "b.py")
+        *("hogwild.py", "own_problem.py", "adapted_problem.py", *problems.BESIDE_IT, "a.py", "b.py")
     }
 
 

@@ -38,11 +38,11 @@ def test_published_efficiencies():
     errors = []
     for point in PUBLISHED["efficiencies"]:
         c, x = point["c"], communication(point)
-        high, low = (c / seconds for seconds in step_cost.between(c, x))
+        high, low = (c / seconds for seconds in step_cost.step_range(c, x))
         inside = low - 0.02 <= point["efficiency"] <= high + 0.02
         assert inside, f"\nrange, {point['case']}: {low:.1%} to {high:.1%}"
         if not point["case"].endswith("128 GPUs"):  # which the two numbers were fitted to
-            errors.append(c / step_cost.fitted(c, x) / point["efficiency"] - 1)
+            errors.append(c / step_cost.fitted_step(c, x) / point["efficiency"] - 1)
     within("points, not fitted", 25, len(errors), 0)
     within("fitted, median error", 0.022, np.median(np.abs(errors)), 0.05)
     within("fitted, within 5%", 14, np.sum(np.abs(errors) <= 0.05), 0)

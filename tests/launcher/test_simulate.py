@@ -272,7 +272,7 @@ def test_a_lost_worker():
 
     Catches: a loss of another worker, and one that never comes back.
     """
-    times = laws.lost(np.ones((100, 4)), 2, 40, 50)
+    times = laws.lose_worker(np.ones((100, 4)), 2, 40, 50)
     ends = {
         "synchronous": (schemes.synchronous(times), 150),
         "bounded": (schemes.bounded(times, 3), 100 + 50 - 3),
@@ -314,13 +314,13 @@ NONSENSE = {
     "a negative pause": lambda: schemes.asynchronous(np.ones((3, 2)), pause=-1),
     "no local step": lambda: laws.local_steps(np.ones((3, 2)), 0),
     "too many local steps": lambda: laws.local_steps(np.ones((3, 2)), 4),
-    "nobody lost": lambda: laws.lost(np.ones((3, 2)), 2, 0, 1),
+    "nobody lost": lambda: laws.lose_worker(np.ones((3, 2)), 2, 0, 1),
     "one moment": lambda: schemes.rate(schemes.asynchronous(np.ones((1, 2)))),
     "no bandwidth": lambda: cost.ring(2, 1e6, 0),
     "bytes of NaN": lambda: cost.ring(2, math.nan, 1e9),
     "negative latency": lambda: step_cost.tree(2, 1e6, 1e9, -1),
     "no machine": lambda: step_cost.hierarchical(0, 8, 1e6, 1e9),
-    "no compute": lambda: step_cost.between(0, 1),
+    "no compute": lambda: step_cost.step_range(0, 1),
     "a rate of 0": lambda: learn.follow(
         schemes.asynchronous(np.ones((3, 1))), 1, np.ones((4, 2)), np.arange(4) % 2, None, 0, 3
     ),
@@ -332,10 +332,10 @@ def a_run():
 
 
 NONSENSE |= {
-    "few rows": lambda: plan.measured({"worker-0": {"push_time": np.ones(3)}}, 1),
-    "gossip": lambda: plan.measured({}, 0, 0, 0, "gossip, synchronous"),
-    "no rows": lambda: plan.measured({}, 1),
-    "another script's rows": lambda: plan.measured({"worker-0": {"push_time": np.ones(30)}}, 1),
+    "few rows": lambda: plan.measure_run({"worker-0": {"push_time": np.ones(3)}}, 1),
+    "gossip": lambda: plan.measure_run({}, 0, 0, 0, "gossip, synchronous"),
+    "no rows": lambda: plan.measure_run({}, 1),
+    "another script's rows": lambda: plan.measure_run({"worker-0": {"push_time": np.ones(30)}}, 1),
     "no workers": lambda: plan.predict(a_run(), 0),
     "a negative rate": lambda: plan.predict(a_run(), 4, -1),
     "a latency of NaN": lambda: plan.predict(a_run(), 4, 1e6, math.nan),
@@ -393,8 +393,8 @@ def test_costs():
         "ps, together": (cost.ps_together(4, 8e6, 1e6, 1), 64 + 2),
         "ps, in turn": (cost.ps_in_turn(4, 8e6, 1e6, 1, 2), 20 + 2),
         "local": (step_cost.local(2, 5, 10), 2.5),
-        "least": (step_cost.between(3, 5)[0], 3 + 3),
-        "most": (step_cost.between(3, 5)[1], 8),
+        "least": (step_cost.step_range(3, 5)[0], 3 + 3),
+        "most": (step_cost.step_range(3, 5)[1], 8),
         "asynchronous": (step_cost.ps_asynchronous(4, 2, 8e6, 1e6, 1)[0], 8),
         "in step": (step_cost.ps_asynchronous(4, 2, 8e6, 1e6, 1)[1], 68 / 4),
     }

@@ -161,12 +161,12 @@ def test_a_record_without_what_commands_read(changes, capsys):
 def test_a_record_that_has_gone():
     """Catches a monitor that goes on for ever, and the state of before."""
     seen = record("a", "running")
-    assert common.refreshed(seen)["state"] == "running"
+    assert common.refresh(seen)["state"] == "running"
     record("a", "done")
-    assert common.refreshed(seen)["state"] == "done"
+    assert common.refresh(seen)["state"] == "done"
     os.remove(seen["path"])
-    assert common.refreshed(seen) == {**seen, "state": "removed"}
-    assert common.refreshed({**seen, "path": None})["state"] == "running"
+    assert common.refresh(seen) == {**seen, "state": "removed"}
+    assert common.refresh({**seen, "path": None})["state"] == "running"
 
 
 def test_how_wide_a_table_is(monkeypatch):

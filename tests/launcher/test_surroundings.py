@@ -366,7 +366,7 @@ def test_any_shell_starts_a_script_of_bash(tmp_path):
     (tmp_path / "bash").chmod(0o755)
     env = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
     dash = shutil.which("dash") or "sh"  # sh may be bash, which needs no other
-    scripts = [path for path in examples.tracked("*.sh") if path.read_text().startswith("#!")]
+    scripts = [path for path in examples.tracked_files("*.sh") if path.read_text().startswith("#!")]
     assert len(scripts) > 50
     for script in scripts:
         done = support.run_to_end(dash, script, "--steps", "a b", env=env)

@@ -331,10 +331,8 @@ def test_what_a_program_of_benchmarks_is(tmp_path):
     module, calls = load("Benchmarks"), []
     for name in ("run_example", "run_peer", "run_twice"):
         setattr(module, name, lambda *given, name=name: (name, *given[:2], given[3]))
-    module.measure_start_up, module.measure_import = (
-        (lambda folder: ("start", folder.is_dir())),
-        lambda: 3,
-    )
+    module.measure_start_up = lambda folder: ("start", folder.is_dir())
+    module.measure_import = lambda: 3
     measure = module.measure
     assert measure("HogWild (10)", "wide", "env") == ("run_example", "HogWild (10)", "wide", "env")
     assert measure("DDP", "wide", "env") == ("run_peer", "DDP", "wide", "env")

@@ -90,7 +90,7 @@ class Rows:
 
     def __init__(self, module, end, waits=False):
         self.watch, self.module = module.Watch(None, start_of(module, waits), end), module
-        self.watch.began, self.watch.chief, self.rows = 100.0, None, []
+        self.watch.began, self.watch.chief, self.rows = 100.0, "metrics-worker-0.csv", []
         self.watch.columns = ["push_time", "pull_time", "examples", "test_accuracy", "test_own"]
         self.watch.new_rows = lambda path: [self.rows.pop(0)] if self.rows else []
 

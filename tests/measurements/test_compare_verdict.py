@@ -203,9 +203,8 @@ def test_the_verdict():
     assert p(SOON, LATER) == pytest.approx(2 / 252)
     assert p([1, 2, 3, 4, 6], [5, 7, 8, 9, 10]) == pytest.approx(4 / 252)
     assert p([math.inf] * 5, [math.inf] * 5) == 1
-    assert p([1, 2, math.inf], [math.inf] * 3) == pytest.approx(
-        0.4
-    )  # 8 of 20 splits have both of two, or none
+    # Of the 20 splits 8 have both finite numbers on one side.
+    assert p([1, 2, math.inf], [math.inf] * 3) == pytest.approx(0.4)
     assert p([1, 1, 1], [2, 2, 2]) == pytest.approx(0.1)
     results = in_task("t", A=result(SOON), AA=result([2.2] * 5), SAGN=result(LATER))
     results |= in_task("t", D=result([2.5, None, "x", None, "x"]), ADAG=result([2.9] + LATER[1:]))

@@ -46,7 +46,7 @@ LOADED = {
 def programs():
     """Returns all programs of the project that have flags, but those of tfrun, lab and tests."""
     names = []
-    for path in examples.tracked("*.py"):
+    for path in examples.tracked_files("*.py"):
         name = path.relative_to(support.ROOT).as_posix()
         folders = ("tests/", "tfrun/", "lab/", "Basics-Tutorial/")
         text = path.read_text()

@@ -185,8 +185,8 @@ def test_a_lane_of_a_pipeline():
     due = [(0, 2, 10, 0.8), (2, 2, 10, 0.4), (2, 2, 10.4, 0.4), (4, 4, 10, 0.8), (9, 1, 10, 0.8)]
     assert bars == [pytest.approx(bar) for bar in due]
     assert axes.of("text") == [
-        [pytest.approx(1), pytest.approx(10.4), 3],
-        [pytest.approx(6), pytest.approx(10.4), 2],
+        [pytest.approx(1), pytest.approx(10.4), "3"],
+        [pytest.approx(6), pytest.approx(10.4), "2"],
     ]
     light, dark, rest = map(module.colour, ops[:3])
     assert rest == "0.35" and sum(light) > sum(dark)

@@ -12,8 +12,8 @@ import types
 
 import numpy as np
 import pytest
-from lab import examples, references
-from lab.measure import delays, sessions
+from lab import examples
+from lab.measure import delays, perceptron, sessions
 from measurements import MEASUREMENTS, cells, figures, load, points
 
 DRIVER, THEORY = "Same-Staleness", "Measurements/Same-Staleness/theory.py"
@@ -373,7 +373,7 @@ def test_the_sharpness():
 
         def gradient(vector, cuts=cuts):
             own = [part.reshape(shape) for part, shape in zip(np.split(vector, cuts), shapes)]
-            return np.concatenate([d.ravel() for d in references.perceptron(own, x, y)[1]])
+            return np.concatenate([d.ravel() for d in perceptron.loss_and_gradient(own, x, y)[1]])
 
         rows = np.eye(flat.size) * 1e-5
         hessian = np.array([(gradient(flat + e) - gradient(flat - e)) / 2e-5 for e in rows])

@@ -56,7 +56,7 @@ def test_the_readme_lists_all():
 
 @pytest.mark.parametrize("source", SOURCES, ids=name)
 def test_a_notebook_is_in_order(source):
-    assert not list(notebooks.problems(source))
+    assert not list(notebooks.find_faults(source))
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=name)
@@ -141,7 +141,7 @@ def test_outputs_are_those_of_a_fresh_run(source):
     ran = [cell for cell in notebook.cells if not cell.id.startswith("solution-")]
     for i, (cell, kept) in enumerate(zip(ran, committed.cells, strict=True)):
         if notebooks.has_tag(cell, notebooks.PREDICTED):
-            answer = notebooks.shown(committed.cells[i + 1])
+            answer = notebooks.folded_output(committed.cells[i + 1])
             kept = nbformat.from_dict(kept)
             kept.outputs = [nbformat.v4.new_output("stream", text=answer)]
             for output in cell.outputs:
@@ -262,7 +262,7 @@ def test_run_sh_names_the_cell_that_failed(tmp_path):
     for title, code in ("Bad", "n = 1\n1 / 0"), ("Good", "n = 1"):
         notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
         (folder / (title + ".py")).write_text("# %%\n" + code)
-        (folder / (title + ".ipynb")).write_text(notebooks.written(notebook))
+        (folder / (title + ".ipynb")).write_text(notebooks.notebook_text(notebook))
     before = {path: path.read_bytes() for path in folder.iterdir()}
     done = support.run_to_end("bash", folder / "run.sh", "--execute")
     assert done.returncode == 1
@@ -288,7 +288,7 @@ def test_run_all_in_a_browser(tmp_path):
     (folder.parent / "activate.sh").write_text(activate)
     path = folder / "Graphs-and-Sessions.ipynb"
     empty = notebooks.notebook_from(path.with_suffix(".py"))
-    path.write_text(notebooks.written(empty))  # no outputs: what is seen in the end is new
+    path.write_text(notebooks.notebook_text(empty))  # no outputs: what is seen in the end is new
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     env = {key: value for key, value in os.environ.items() if key != "PYTEST_CURRENT_TEST"}
@@ -314,7 +314,7 @@ def test_run_all_in_a_browser(tmp_path):
     cells, expected = notebooks.notebook_of(notebooks.ROOT / path.name).cells, []
     for cell, after in zip(cells, cells[1:]):
         if notebooks.has_tag(cell, notebooks.PREDICTED):
-            expected.append(notebooks.shown(after))
+            expected.append(notebooks.folded_output(after))
         streams = [one for one in cell.get("outputs", []) if one.output_type == "stream"]
         expected += [notebooks.texts(output).strip() for output in streams]
     assert [text.strip() for text in texts] == expected

@@ -782,6 +782,7 @@ MISTAKES = [
 ]
 
 
+@pytest.mark.plants_mistakes
 @pytest.mark.parametrize("name, old, new, check", MISTAKES, ids=range(len(MISTAKES)))
 def test_mistakes_are_found(name, old, new, check, tmp_path):
     """Each in a copy of the scripts: a wait too short, a byte too few, a partner that stays."""

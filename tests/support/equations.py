@@ -13,8 +13,8 @@ INTERLEAVED = ["parameter server, asynchronous", "single process", "train and ev
 TOGETHER = ["parameter server, synchronous"]
 RINGS = ["all-reduce", "gossip, synchronous"]
 NEEDED = {  # what a file has; with COMPARED_BY only MISTAKES
-    # The equation in NumPy: a class as those of lab/references.py, or one of them. Derive it from
-    # HogWild and write `update`, or from Synchronous or Gossip and write `move`.
+    # The equation in NumPy: a class as those of references.py beside this file, or one of them.
+    # Derive it from HogWild and write `update`, or from Synchronous or Gossip and write `move`.
     "REFERENCE",
     # {"local_steps": 4}: the flags of the script, and keyword arguments of the reference. Without
     # them a script has problem.command_line({}). None: the script lacks that flag.
@@ -43,6 +43,10 @@ DEFAULTS = {  # what a file may leave out, and what it then has
     # The mistakes that the test of whole runs leaves out, because they wait for ever, or because a
     # run needs more than the script.
     "NOT_RUN": [],
+    # What the test of a folder that `tfrun new` makes has instead of REFERENCE, FLAGS and the first
+    # two MISTAKES: {"reference": a class, "flags": more of them, "mistakes": two names, "test": a
+    # file of tfrun/apps/templates, "workers": tasks in a run, "n": workers in the equation}.
+    "APP": {},
     # By how many lines at most an asynchronous script differs from the one that its docstring
     # names.
     "DIFFERS": 40,

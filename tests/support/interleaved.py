@@ -24,6 +24,11 @@ from tfrun.launch import cluster
 
 PS, WORKERS = 3, 3
 Data = collections.namedtuple("Data", "x_train y_train x_test y_test")
+# Who does what: < is a pull, > a push of a worker, with anything of the other in between.
+SCHEDULE = [
+    ({"<": "pull", ">": "push"}[sign], int(k))
+    for sign, k in "<0 <1 >1 <1 >1 >0 <0 >0 <1 <0 >0 <0 >0 <0 >0 >1 <1 >1 <0 <1 >0 >1 <1 >1".split()
+]
 
 
 @functools.cache
@@ -96,6 +101,20 @@ def check(first, last, expected, pushes, due, least=0.001, more=()):
         if not apart < 1e-5:
             wrong.append(f"{name}: {apart:g} apart")
     assert not wrong, "\n".join(wrong)
+
+
+def compare_pushes(workers, reference, schedule):
+    """Asserts that the workers' pushes in this order do what those of the reference do.
+
+    schedule: [("pull" or "push", k)].
+    """
+    first, pushes, due = workers.values(), workers.follow(schedule), []
+    for action, k in schedule:
+        if action == "pull":
+            reference.pull(k)
+        else:
+            due.append(reference.push(k))
+    check(first, workers.values(), reference.values(), pushes, due)
 
 
 def start(work):

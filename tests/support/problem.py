@@ -3,7 +3,9 @@
 import functools
 
 import numpy as np
-from lab import examples, references
+import references
+from lab import examples
+from lab.measure import perceptron
 
 LR, BATCH, SEED = 0.3, 8, 5
 SPARSE = examples.main_script("Sparse-Embeddings")
@@ -46,7 +48,7 @@ def gradient_on_digits(workers, activation="relu"):
 
     def gradient(k, number, w):
         rows = draw(k, number, BATCH, len(x[k::workers]))
-        return references.perceptron(w, x[k::workers][rows], y[k::workers][rows], activation)
+        return perceptron.loss_and_gradient(w, x[k::workers][rows], y[k::workers][rows], activation)
 
     return gradient
 
@@ -105,7 +107,7 @@ def records(script, n, folder):
                 example = tf.train.Example(features=tf.train.Features(feature=features))
                 writer.write(example.SerializeToString())
     data = examples.load(script).Data(files, x_test, y_test, list(x.shape[1:]), 3)
-    return data, lambda k, number, w: references.perceptron(w, x[rows[k]], y[rows[k]])
+    return data, lambda k, number, w: perceptron.loss_and_gradient(w, x[rows[k]], y[rows[k]])
 
 
 def union_step(w, n, number):
@@ -113,7 +115,7 @@ def union_step(w, n, number):
     x, y = digits_like()[:2]
     shards = [np.arange(len(x))[k::n] for k in range(n)]
     rows = np.concatenate([s[draw(k, number, BATCH, len(s))] for k, s in enumerate(shards)])
-    loss, g = references.perceptron(w, x[rows], y[rows])
+    loss, g = perceptron.loss_and_gradient(w, x[rows], y[rows])
     return loss, [v - LR * d for v, d in zip(w, g)]
 
 

@@ -3,6 +3,7 @@
 import collections
 import concurrent.futures
 import contextlib
+import functools
 import json
 import pathlib
 import sys
@@ -102,6 +103,11 @@ def together(made, work):
         return [done.result(timeout=60) for done in [pool.submit(safely, r) for r in made]]
 
 
+def with_attributes_of(graph, function):
+    """Returns graph(function), which has the attributes of the function, too."""
+    return functools.update_wrapper(graph(function), function, assigned=())
+
+
 def together_built(script, made, flags, work):
     """Returns [work(ring, *what build() has made)] of each worker, all at once, in this process.
 
@@ -109,7 +115,7 @@ def together_built(script, made, flags, work):
     worker that waits for its neighbour hold the thread which that one needs.
     """
     tf, gradients, graph = script.tf, script.gradients, script.tf.function
-    script.gradients = lambda *more: graph(gradients(*more))
+    script.gradients = lambda *more: with_attributes_of(graph, gradients(*more))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["", *[str(part) for flag in flags.items() for part in flag]])
         flags = script.parse_flags()

@@ -21,6 +21,7 @@ COMMANDS = {
     "kill": Command("kill", is_watching=True),
     "logs": Command("logs", is_watching=True),
     "monitor": Command("monitor", is_watching=True),
+    "new": Command("new"),
     "plan": Command("plan"),
     "status": Command("status", is_watching=True),
     "summary": Command("summary"),

@@ -64,7 +64,7 @@ def find(name: str | None, unreadable_too: bool = False, moved_too: bool = False
     return record
 
 
-def refreshed(record: dict) -> dict:
+def refresh(record: dict) -> dict:
     """Returns the record as it is now; if it has gone, as it was, with the state removed."""
     if record["path"] is None:  # a directory that has moved
         return record

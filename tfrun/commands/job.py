@@ -66,13 +66,13 @@ def load(text: str) -> Any:
         root = loader.get_single_node()
         if root is None:
             return None
-        as_written(root)
+        keep_as_written(root)
         return loader.construct_document(root)
     finally:
         loader.dispose()
 
 
-def as_written(node: yaml.Node, is_text: bool = False) -> None:
+def keep_as_written(node: yaml.Node, is_text: bool = False) -> None:
     """Makes text of all values in a node that YAML would change; of all where is_text.
 
     Raises ValueError where a key stands twice in one mapping.
@@ -87,15 +87,15 @@ def as_written(node: yaml.Node, is_text: bool = False) -> None:
             if isinstance(key, yaml.ScalarNode) and not key.tag.endswith(":merge"):
                 key.tag = TEXT  # a variable may be called NO or 1
             variables = name == "environment" and isinstance(value, yaml.MappingNode)
-            as_written(value, is_text or variables)
+            keep_as_written(value, is_text or variables)
     elif isinstance(node, yaml.SequenceNode):
         for value in node.value:
-            as_written(value, is_text)
-    elif is_text or changes(node):
+            keep_as_written(value, is_text)
+    elif is_text or is_changed_by_yaml(node):
         node.tag = TEXT
 
 
-def changes(node: yaml.Node) -> bool:
+def is_changed_by_yaml(node: yaml.Node) -> bool:
     """Returns whether YAML makes something else of a value than what stands there."""
     if node.tag.endswith(":bool"):
         return node.value.lower() not in ("true", "false")

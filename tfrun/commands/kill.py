@@ -24,7 +24,7 @@ def command(arguments: list[str]) -> int:
     if left := registry.live_processes(record):
         pids = ", ".join(str(process.pid) for process in left)
         return fail(f"{record['run']}: these processes do not end: {pids}", 1)
-    state = common.refreshed(record)["state"]
+    state = common.refresh(record)["state"]
     if flags.json:
         print(json.dumps({"run": record["run"], "state": state, "processes_killed": killed}))
     else:
@@ -44,7 +44,7 @@ def kill(record: dict) -> list[int]:
                 end()
             if wait_for(lambda: not registry.process(record["tfrun"]), STOP_SECONDS):
                 break
-    record = common.refreshed(record)
+    record = common.refresh(record)
     killed = registry.live_processes(record)
     for process in killed:
         with contextlib.suppress(psutil.Error):

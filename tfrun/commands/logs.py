@@ -29,7 +29,7 @@ def command(arguments: list[str]) -> int:
     files = {name: open(path, "rb") for name, path in paths.items() if path.exists()}
     begins = True
     while True:
-        live = flags.follow and common.refreshed(record)["state"] == "running"
+        live = flags.follow and common.refresh(record)["state"] == "running"
         for name, file in files.items():
             new = file.readlines()
             if live and new and not new[-1].endswith(b"\n"):  # the rest comes later

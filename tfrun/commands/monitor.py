@@ -33,7 +33,7 @@ def command(arguments: list[str]) -> int:
     with in_place if terminal else contextlib.nullcontext():
         while True:
             time.sleep(0.25 if flags.once else 1)
-            record = common.refreshed(record)
+            record = common.refresh(record)
             seen = snapshot(record, processes)
             if flags.json:
                 print(json.dumps(seen, indent=2 if flags.once else None), flush=True)

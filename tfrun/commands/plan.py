@@ -24,13 +24,13 @@ def command(arguments: list[str]) -> int:
         facts = data.flags or {"ps": 1, "arguments": {}}
         backups, lead = (facts["arguments"].get(name, 0) for name in ("backup_workers", "max_lead"))
         kind = run_directory.kind_of(facts.get("script", ""))
-        run = plan.measured(pushes, facts["ps"], backups, lead, kind)
+        run = plan.measure_run(pushes, facts["ps"], backups, lead, kind)
         B = plan.quantity(flags.bandwidth, plan.BANDWIDTH) if flags.bandwidth else math.inf
         case = run, flags.workers, B, plan.quantity(flags.latency, plan.LATENCY)
         prediction, gains = plan.predict(*case), plan.first_to_change(*case)
     except (OSError, ValueError) as error:
         return fail(error, 1)
     link = f"links of {flags.bandwidth or 'any speed'} and {flags.latency} on top"
-    lines = plan.words(run, data.example, flags.workers, prediction, gains, link)
+    lines = plan.report_lines(run, data.example, flags.workers, prediction, gains, link)
     print(json.dumps({**prediction, "to_change": gains}) if flags.json else "\n".join(lines))
     return 0

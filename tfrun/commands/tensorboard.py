@@ -33,9 +33,8 @@ def command(arguments: list[str]) -> int:
 
 def serve(directory: str, folder: str, port: str) -> int:
     """In a process of its own: serves events, made in `folder`; returns 2 where it cannot."""
-    from tensorboard import (
-        program,  # here, because it prints notices, which without_notices removes
-    )
+    # Imported here, because it prints notices, which without_notices removes.
+    from tensorboard import program
 
     run_events = events.Events(folder)
     run_events.update(RunData.read(directory))

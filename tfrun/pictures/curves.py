@@ -150,7 +150,7 @@ def draw_parts(
         left, count = 0.0, max(1, counts[name, "push"])
         for part in timeline.LABELS:
             width, height = 1000 * seconds[name, part] / count, 0.25 if part == "pull" else 0.7
-            axes.barh(place, width, height, left, **timeline.look(part, colours[name]))
+            axes.barh(place, width, height, left, **timeline.bar_style(part, colours[name]))
             left += width
     axes.set_yticks(range(len(names)), [*reversed(names)])
     for label, name in zip(axes.get_yticklabels(), reversed(names)):
@@ -163,7 +163,7 @@ def draw_parts(
 def draw(run: RunData) -> pathlib.Path | None:
     """Draws curves.png in the directory of a run and returns its path, None without any push."""
     run = run.without_pauses()
-    names = sorted((task.replace("-", " ") for task in run.tasks), key=timeline.key)
+    names = sorted((task.replace("-", " ") for task in run.tasks), key=timeline.task_order)
     pushes = [run.tasks[formatting.file_name(name)].pushes for name in names]
     tasks = {name: columns for name, columns in zip(names, pushes) if columns["push_time"].size}
     if not tasks:

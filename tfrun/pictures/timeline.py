@@ -29,7 +29,7 @@ LABELS = {  # what the bars are
 LATE_PULL = "thin: local steps, until w is read"  # where they come before the pull
 
 
-def key(task: str) -> list[tuple[int, str]]:
+def task_order(task: str) -> list[tuple[int, str]]:
     """Puts worker 2 before worker 10."""
     return [(int(part), "") if part.isdigit() else (0, part) for part in task.split(" ")]
 
@@ -37,7 +37,9 @@ def key(task: str) -> list[tuple[int, str]]:
 def lanes(activities: Iterable[Activity]) -> dict[str, str]:
     """Returns {task: its colour} in the order of lanes: those that push first, by their numbers."""
     pushing = {activity.task for activity in activities if activity.name == "push"}
-    tasks = sorted({a.task for a in activities}, key=lambda task: (task not in pushing, key(task)))
+    tasks = sorted(
+        {a.task for a in activities}, key=lambda task: (task not in pushing, task_order(task))
+    )
     return dict(zip(tasks, itertools.cycle(COLOURS)))
 
 
@@ -66,7 +68,7 @@ def timeline(
         lane, colour = places[activity.task], colours[activity.task]
         at, until = unit * (activity.begin - begin), unit * (activity.end - begin)
         height = 0.12 if activity.name == "pull" else 0.5
-        axes.barh(lane, until - at, height, at, **look(activity.name, colour))
+        axes.barh(lane, until - at, height, at, **bar_style(activity.name, colour))
         if activity.name == "push" and update_times:
             update = unit * (update_times[activity.facts["global_step"]] - begin)
             axes.plot([until, update], [lane, top], color=colour, linewidth=1)
@@ -93,7 +95,7 @@ def timeline(
     return seen
 
 
-def look(name: str, colour: str) -> dict[str, Any]:
+def bar_style(name: str, colour: str) -> dict[str, Any]:
     """Returns how the bar of an activity is drawn, for a task of that colour."""
     if name == "wait":
         return {"hatch": "///", "fill": False, "edgecolor": colour}
@@ -110,7 +112,7 @@ def legend(activities: Sequence[Activity]) -> list[Patch]:
     local = any(activity.facts.get("local_steps", 1) > 1 for activity in activities)
     late = local and seconds["compute"] < seconds["pull"] / 10
     labels = {**LABELS, "pull": LATE_PULL} if late else LABELS
-    return [Patch(label=labels[n], **look(n, "#555555")) for n in labels if seconds[n]]
+    return [Patch(label=labels[n], **bar_style(n, "#555555")) for n in labels if seconds[n]]
 
 
 def draw_stages(axes: Axes, spans: Sequence[tuple[int, int, str, int, float, float]]) -> None:

@@ -18,12 +18,15 @@ from typing import NamedTuple
 
 USER_FILE = "own_problem.py"
 ADAPTER_FILE = "adapted_problem.py"
+BESIDE_IT = ("adapted_optimizer.py", "adapted_data.py")  # files that it imports
 ADAPTER_PATH_LINE = "FILE = __file__"  # which a copy replaces by the path of the user's file
 NEEDED = ("load_data", "make_model", "loss", "METRICS")
 REGION = re.compile(r"(?ms)^# region: problem\b.*?^# endregion: problem$")
 IMPORTS = """# region: problem -- of {}
-from adapted_problem import DATASET, DATASETS, METRICS, Data, load_data, loss, make_model
+from adapted_problem import DATASET, DATASETS, METRICS, Data, adapt, load_data, loss, make_model
 # endregion: problem"""
+MAIN = re.compile(r'(?m)^if __name__ == "__main__":$')
+ADAPT = "adapt(globals())  # adds --accumulate, your optimizer and your tf.data.Dataset\n\n"
 
 
 class ProblemCopy(NamedTuple):
@@ -33,7 +36,7 @@ class ProblemCopy(NamedTuple):
     texts: dict[str, str]  # {name: text} of each file, the copy's, too
     original: str  # the path of the script, as the command has it
 
-    def replaced(self, words: list[str], copy: str) -> list[str]:
+    def replace_script(self, words: list[str], copy: str) -> list[str]:
         """Returns the words of a command, in which `copy` stands in place of the script.
 
         A further word with the script's name, or even its path, is an argument: it stays.
@@ -70,7 +73,7 @@ def defined(tree: ast.AST) -> set[str]:
     return names
 
 
-def modules(path: pathlib.Path, tree: ast.AST, texts: dict[str, str]) -> None:
+def collect_modules(path: pathlib.Path, tree: ast.AST, texts: dict[str, str]) -> None:
     """Adds what a file imports from beside it to {name: text}. Raises ValueError."""
     nodes = list(ast.walk(tree))
     imported = [alias for node in nodes if isinstance(node, ast.Import) for alias in node.names]
@@ -89,7 +92,7 @@ def modules(path: pathlib.Path, tree: ast.AST, texts: dict[str, str]) -> None:
             )
         if beside.exists() and f"{name}.py" not in texts:
             texts[f"{name}.py"], tree = read(beside)
-            modules(beside, tree, texts)
+            collect_modules(beside, tree, texts)
 
 
 def is_folder(folder: pathlib.Path) -> bool:
@@ -126,10 +129,22 @@ def make_copy(problem: str | pathlib.Path | None, command: Sequence[str]) -> Pro
             f"{script} takes no other problem, for it has no region `problem`: "
             "take another example, such as HogWild"
         )
+    if "make_optimizer" in defined(tree) and not takes_optimizer(copy):
+        raise ValueError(
+            f"{script} takes no optimizer of yours, for its step is the algorithm's own: "
+            f"remove make_optimizer from {problem}, or take another example, such as HogWild"
+        )
+    copy = MAIN.sub(lambda match: ADAPT + match[0], copy)
     texts = {script.name: copy, USER_FILE: text}
     texts[ADAPTER_FILE] = adapter_of(problem)
-    modules(problem, tree, texts)
+    texts |= {name: pathlib.Path(__file__).with_name(name).read_text("utf-8") for name in BESIDE_IT}
+    collect_modules(problem, tree, texts)
     return ProblemCopy(script.name, texts, original)
+
+
+def takes_optimizer(script: str) -> bool:
+    """Returns whether the text of a script has a place where an optimizer can take its step."""
+    return "OPTIMIZER" in defined(ast.parse(script))
 
 
 def adapter_of(problem: pathlib.Path) -> str:
@@ -155,8 +170,8 @@ def refuse_another_problem(
     # The user's file, None without a problem, and the modules that it imports.
     texts: dict[str, str | None] = {USER_FILE: None}
     if copy:
-        texts |= copy.texts
-        del texts[copy.script], texts[ADAPTER_FILE]
+        ours = {copy.script, ADAPTER_FILE, *BESIDE_IT}
+        texts |= {name: text for name, text in copy.texts.items() if name not in ours}
     for name, text in texts.items():
         path = directory / name
         if text != (path.read_text(encoding="utf-8") if path.exists() else None):
@@ -183,7 +198,7 @@ def write_copy(
         return list(command)
     for name, text in copy.texts.items():
         (directory / name).write_text(text, encoding="utf-8")
-    return copy.replaced(list(command), str(directory / copy.script))
+    return copy.replace_script(list(command), str(directory / copy.script))
 
 
 def install_problem(

@@ -6,7 +6,10 @@ Several inputs, outputs or targets become the columns of one array, while make_m
 METRICS of own_problem.py see them as they were.
 """
 
+import argparse
 import collections
+import functools
+import importlib
 import json
 import math
 import os
@@ -38,7 +41,8 @@ def load_own() -> types.ModuleType:
 
 
 own = load_own()
-Arrays = collections.namedtuple(  # type: ignore[name-match] # a user who prints it sees Data
+# Its own name is Data, because a user who prints it sees that name.
+Arrays = collections.namedtuple(  # type: ignore[name-match]
     "Data", "x_train y_train x_test y_test"
 )
 DATASET, DATASETS = getattr(own, "DATASET", "own"), getattr(own, "DATASETS", FILE)
@@ -93,25 +97,31 @@ class Columns:
 def load_data(name: str) -> Data:
     """Returns Data with four arrays of numbers. Raises ValueError where that is not possible."""
     parts = [*own.load_data(name)]
+    if any(isinstance(part, tf.data.Dataset) for part in parts):
+        parts = first_of_datasets(parts)
     if len(parts) != 4:
         raise ValueError(
             f"load_data returns x_train, y_train, x_test and y_test, not {len(parts)} parts"
         )
-    grouped = Arrays(*[arrays(part, where) for part, where in zip(parts, Arrays._fields)])
+    own_arrays = Arrays(*[arrays(part, where) for part, where in zip(parts, Arrays._fields)])
     flat = []
     for kind, train, test in ("x", 0, 2), ("y", 1, 3):
         column_layouts.pop(kind, None)
-        if not isinstance(grouped[train], np.ndarray):
-            layout = Columns(grouped[train])
-            other = Columns(grouped[test])
+        if not isinstance(own_arrays[train], np.ndarray):
+            layout = Columns(own_arrays[train])
+            other = Columns(own_arrays[test])
             column_layouts[kind] = layout
             if (other.form, other.shapes) != (layout.form, layout.shapes):
                 raise ValueError(f"{kind}_train and {kind}_test have other parts, or other shapes")
-    for where, part in zip(Arrays._fields, grouped):
+    for where, part in zip(Arrays._fields, own_arrays):
         columns = column_layouts.get(where[0])
         flat.append(columns.pack(part) if columns else part)
     data = Data(*flat)
-    data.own = grouped
+    data.own = own_arrays
+    if adapted.is_weighted:
+        data.own = own_arrays._replace(
+            y_train=own_arrays.y_train["y"], y_test=own_arrays.y_test["y"]
+        )
     for x, y in ("x_train", "y_train"), ("x_test", "y_test"):
         rows = len(getattr(data, x)), len(getattr(data, y))
         if rows[0] != rows[1] or not rows[0]:
@@ -121,10 +131,26 @@ def load_data(name: str) -> Data:
     workers = max(workers, int(os.environ.get("HOROVOD_SIZE", 1)))
     if len(data.x_train) < workers:
         raise ValueError(f"x_train has {len(data.x_train)} rows for {workers} workers: add rows")
-    return shuffled(data) if getattr(own, "SHUFFLE", True) else data
+    keeps_order = adapted.dataset is not None or not getattr(own, "SHUFFLE", True)
+    return data if keeps_order else shuffle_rows(data)
 
 
-def shuffled(data: Data) -> Data:
+def first_of_datasets(parts: list[Any]) -> list[Any]:
+    """Returns the first examples of a dataset, and the whole test, as load_data() returns arrays.
+
+    Raises ValueError where the script takes no dataset.
+    """
+    if len(parts) != 2 or not all(isinstance(part, tf.data.Dataset) for part in parts):
+        raise ValueError("load_data returns two datasets, for training and for the test, or arrays")
+    if adapted.data is None:
+        raise ValueError("this script takes arrays, and no tf.data.Dataset")
+    adapted.dataset = parts[0]
+    arrays = adapted.data.arrays_of(*parts)
+    adapted.is_weighted = len(parts[0].element_spec) == 3
+    return arrays
+
+
+def shuffle_rows(data: Data) -> Data:
     """Returns the Data with its rows for training in another order, which all tasks share.
 
     A worker takes every n-th row: of rows that alternate between two classes it would have one.
@@ -264,6 +290,16 @@ def make_model(data: Data) -> Any:
         outputs = Pack(dtype="float32")(outputs)
     if not model.trainable_variables:
         raise ValueError("make_model returns a model that has nothing to train")
+    around = whole(model, x, outputs, data)
+    if adapted.place in ("local", "mean"):
+        with_slots = adapted.optimizer.WithSlots(own.make_optimizer(), around)
+        around = with_slots.model(keras.Input(data.x_train.shape[1:], dtype=x.dtype))
+        around.__dict__["own"] = model
+    return around
+
+
+def whole(model: Any, x: Any, outputs: Any, data: Data) -> Any:
+    """Returns the user's model, or one from x to outputs where a script needs that."""
     known = (keras.Sequential, keras.src.models.Functional)
     large = data.x_test.size > LARGE
     if not large and not column_layouts.keys() & {"x", "outputs"} and isinstance(model, known):
@@ -310,12 +346,13 @@ def freeze(layer: Any) -> None:
         layer.mean, layer.variance = np.asarray(layer.mean), np.asarray(layer.variance)
 
 
-def grouped(kind: str, values: Any) -> Any:
+def unpack_values(kind: str, values: Any) -> Any:
     """Returns targets or outputs as the user's functions take them."""
-    return column_layouts[kind].unpack(values) if kind in column_layouts else values
+    parts = column_layouts[kind].unpack(values) if kind in column_layouts else values
+    return parts["y"] if kind == "y" and adapted.is_weighted else parts
 
 
-def widened(values: Any) -> Any:
+def to_float32(values: Any) -> Any:
     """Returns values of float16 or bfloat16 in float32, which a mean over rows needs."""
 
     def wide(part: Any) -> Any:
@@ -329,9 +366,9 @@ def of_each_row(function: Callable) -> Callable:
     """Returns a user's loss or metric as a function of y and outputs, the arrays of a script."""
 
     def value(y: Any, outputs: Any) -> Any:
-        values = function(grouped("y", y), widened(grouped("outputs", outputs)))
+        values = function(unpack_values("y", y), to_float32(unpack_values("outputs", outputs)))
         refuse_other_rows(function, y, outputs, values)
-        return widened(values)
+        return to_float32(values)
 
     return value
 
@@ -345,10 +382,8 @@ def refuse_other_rows(function: Callable, y: Any, outputs: Any, values: Any) -> 
     if not shape or rows is None:  # a mean of all rows; or known later
         return
     shape = tuple(shape)
-    columns = {
-        *y.shape[1:],
-        *outputs.shape[1:],
-    }  # of those a row may have as many as there are rows
+    # A row of targets or outputs may have as many columns as there are rows.
+    columns = {*y.shape[1:], *outputs.shape[1:]}
     if shape[0] != rows or rows in shape[1:] and rows > 1 and rows not in columns:
         name = getattr(function, "__name__", "a function")
         raise ValueError(
@@ -357,7 +392,7 @@ def refuse_other_rows(function: Callable, y: Any, outputs: Any, values: Any) -> 
         )
 
 
-def checked(metrics: dict[str, tuple[str, Any]]) -> dict[str, tuple[str, Any]]:
+def adapt_metrics(metrics: dict[str, tuple[str, Any]]) -> dict[str, tuple[str, Any]]:
     """Returns METRICS as scripts take them. Raises ValueError for a bad name or no function."""
     for name, pair in metrics.items():
         if not re.fullmatch(r"(?!loss$)[\w %@.-]+", name):
@@ -373,4 +408,130 @@ def checked(metrics: dict[str, tuple[str, Any]]) -> dict[str, tuple[str, Any]]:
     }
 
 
-loss, METRICS = of_each_row(own.loss), checked(own.METRICS)
+METRICS = adapt_metrics(own.METRICS)
+loss_of_each_row = of_each_row(own.loss)
+
+
+def loss(y: Any, outputs: Any) -> Any:
+    """Returns the user's loss of each row, times the weight that an element of a dataset has."""
+    values = loss_of_each_row(y, outputs)
+    if adapted.is_weighted:
+        values = values * column_layouts["y"].unpack(y)["weight"]
+    return values
+
+
+# What a script gets besides ----------------------------------------------------------------------
+
+# The modules adapted_optimizer and adapted_data, where a script has a place for them; where that is
+# for an optimizer; the dataset to train on; whether its elements have weights.
+adapted = types.SimpleNamespace(
+    optimizer=None, place="", data=None, dataset=None, is_weighted=False
+)
+
+
+def adapt(script: dict[str, Any]) -> None:
+    """Adds the flag --accumulate, datasets and the user's optimizer to a script, by its globals.
+
+    Raises ValueError where the script cannot take that optimizer.
+    """
+    if uses(script, "gradients"):
+        adapted.data = importlib.import_module("adapted_data")  # beside this file
+        help_text = "mini-batches whose mean gradient is that of an update"
+        script["MORE_FLAGS"].append(("accumulate", 1, help_text))
+        script["parse_flags"] = parse_accumulate(script["parse_flags"])
+        script["gradients"] = accumulated(of_dataset(script, script["gradients"]))
+    if not hasattr(own, "make_optimizer"):
+        return
+    optimizer = importlib.import_module("adapted_optimizer")
+    adapted.optimizer, adapted.place = optimizer, script["OPTIMIZER"]
+    if "adamw_steps" in script:  # the optimizer that a script has of its own
+        script["adamw_steps"] = optimizer.adamw_steps
+    if adapted.place == "ps":
+        optimizer.refuse_what_needs_all(own.make_optimizer)
+        script["server"] = optimizer.server_with(own.make_optimizer, script["server"])
+        if "steps_together" in script:
+            script["steps_together"] = optimizer.counted(script["steps_together"])
+        return
+    script["gradients"] = optimizer.gradients_with(adapted.place, script["gradients"])
+    if adapted.place == "mean":
+        name = "algorithm" if "algorithm" in script else "update"
+        script[name] = optimizer.algorithm_with(script[name])
+
+
+def of_dataset(script: dict[str, Any], gradients: Callable) -> Callable:
+    """Returns gradients(), whose mini-batches come from the user's dataset, if there is one."""
+
+    @functools.wraps(gradients)
+    def wrapped(model: Any, state: Any, x: Any, y: Any, flags: Any, rank: int) -> Callable:
+        if adapted.dataset is None:
+            return gradients(model, state, x, y, flags, rank)
+        types_of = x.dtype, y.dtype
+
+        def pack(element: tuple) -> tuple:
+            x, y, *weight = element
+            parts = {"x": x, "y": {"y": y, "weight": weight[0]} if weight else y}
+            packed = [
+                column_layouts[kind].pack(part) if kind in column_layouts else part
+                for kind, part in parts.items()
+            ]
+            return tuple(tf.cast(part, dtype) for part, dtype in zip(packed, types_of))
+
+        shuffle = getattr(own, "SHUFFLE", True)
+        return adapted.data.gradients_of(
+            script, adapted.dataset, pack, shuffle, model, state, flags, rank
+        )
+
+    return wrapped
+
+
+def uses(script: dict[str, Any], name: str) -> bool:
+    """Returns whether a function of the script calls the one of this name, with its arguments."""
+    functions = [value for value in script.values() if isinstance(value, types.FunctionType)]
+    codes = [function.__code__ for function in functions]
+    names = [part for code in codes for part in code.co_names]
+    return name in names and script[name].__code__.co_varnames[:5] == (
+        *("model", "state", "x", "y", "flags"),
+    )
+
+
+def parse_accumulate(parse_flags: Callable) -> Callable:
+    """Returns parse_flags(), whose --batch-size counts the rows of all accumulated mini-batches."""
+
+    @functools.wraps(parse_flags)
+    def wrapped() -> argparse.Namespace:
+        flags = parse_flags()
+        flags.batch_size *= flags.accumulate
+        return flags
+
+    return wrapped
+
+
+def accumulated(gradients: Callable) -> Callable:
+    """Returns gradients(), where a gradient is the mean of those of --accumulate mini-batches."""
+
+    @functools.wraps(gradients)
+    def wrapped(model: Any, state: Any, x: Any, y: Any, flags: Any, rank: int) -> Callable:
+        count = flags.accumulate
+        if count == 1:
+            return gradients(model, state, x, y, flags, rank)
+        if getattr(flags, "buckets", 1) > 1:
+            raise ValueError("--accumulate needs --buckets 1: no part is complete before the last")
+        each = argparse.Namespace(**vars(flags))
+        each.batch_size = flags.batch_size // count
+        one_gradient = gradients(model, state, x, y, each, rank)
+
+        def gradient(w: Any, number: tf.Tensor, *_: Any) -> tuple:
+            w = tf.nest.map_structure(tf.convert_to_tensor, w)
+
+            def add(i: tf.Tensor, sums: Any, w: Any) -> tuple:
+                new = one_gradient(w, number * count + i)
+                return i + 1, tf.nest.map_structure(tf.add, sums, (new[0], new[1])), w
+
+            zeros = tf.zeros([], "float32"), tf.nest.map_structure(tf.zeros_like, w)
+            start = [tf.constant(0, tf.int64), zeros, w]
+            sums = tf.while_loop(lambda i, *_: i < count, add, start, parallel_iterations=1)[1]
+            return tf.nest.map_structure(lambda total: total / count, sums)
+
+        return gradient
+
+    return wrapped

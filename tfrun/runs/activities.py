@@ -158,9 +158,11 @@ def window(trace: Sequence[Activity]) -> tuple[float, float] | None:
     length = max(due * np.median(gaps), 1.2 * max(gaps))
     middle, *centres = np.quantile(np.concatenate(ends), [0.6, *np.linspace(0.4, 0.8, 201)])
 
-    def missing(
-        centre: float,
-    ) -> tuple[int, float]:  # the pushes that a picture of this time lacks, none on its edge
+    def missing(centre: float) -> tuple[int, float]:
+        """Returns how many pushes a picture around this time lacks, and how far it is off.
+
+        A push on the edge of the picture counts as missing.
+        """
         inside = [(abs(times - centre) < 0.48 * length).sum() for times in ends]
         return sum(max(0, max(1, int(due) - 1) - n) for n in inside), abs(centre - middle)
 

@@ -28,9 +28,8 @@ class Events:
 
     def __init__(self, folder: str | pathlib.Path) -> None:
         self.folder = pathlib.Path(folder)
-        self.counts: dict[
-            str, tuple[int, int]
-        ] = {}  # {task: how many of its pushes and of its tests were written}
+        # {task: how many of its pushes and of its tests were written}
+        self.counts: dict[str, tuple[int, int]] = {}
         self.flags_written = False
 
     def update(self, run: RunData) -> None:

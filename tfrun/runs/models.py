@@ -124,13 +124,13 @@ def restore(model: Any, checkpoint: str) -> None:
     variables = {"w": model.trainable_variables, "state": model.non_trainable_variables}
     for kind, values in saved.items():
         shapes = [tuple(v.shape) for v in variables[kind]]
-        if len(shapes) != len(values) or not all(map(fits, values, shapes)):
+        if len(shapes) != len(values) or not all(map(has_shape, values, shapes)):
             raise ValueError(f"{checkpoint} is a checkpoint of another model")
         for v, value, shape in zip(variables[kind], values, shapes):
             v.assign(value.reshape(shape))
 
 
-def fits(value: np.ndarray, shape: tuple[int, ...]) -> bool:
+def has_shape(value: np.ndarray, shape: tuple[int, ...]) -> bool:
     """Returns whether a saved array has this shape, or is the vector of an array that has."""
     return value.shape in (shape, (math.prod(shape),))
 

@@ -11,9 +11,8 @@ from tfrun.runs import metrics_csv, run_directory
 
 TAIL = 2**17  # bytes of each file of metrics: about 1,500 lines
 WINDOW = 5  # seconds over which a rate and a staleness are taken
-UNKNOWN: dict[str, Any] = dict.fromkeys(
-    ["steps_per_second", "staleness", "loss", "update"]
-)  # of a task
+# What is known of a task that has not pushed yet.
+UNKNOWN: dict[str, Any] = dict.fromkeys(["steps_per_second", "staleness", "loss", "update"])
 CHECKPOINT_SECONDS = 300  # of training without a checkpoint are worth a line
 
 

@@ -20,13 +20,13 @@ def best_values(directions: Mapping[str, str], tasks: Collection[TaskMetrics]) -
     for name, direction in directions.items():
         if direction not in ("max", "min"):
             raise ValueError(f'the better {name} is {direction!r}, neither "max" nor "min"')
-        values = joined(metrics.tests[name] for metrics in tasks if name in metrics.tests)
+        values = finite_values(metrics.tests[name] for metrics in tasks if name in metrics.tests)
         if values.size:
             best[name] = float(values.max() if direction == "max" else values.min())
     return best
 
 
-def joined(arrays: Iterable[np.ndarray]) -> np.ndarray:
+def finite_values(arrays: Iterable[np.ndarray]) -> np.ndarray:
     """Returns the finite values of all these arrays as one."""
     values = np.concatenate([np.empty(0), *arrays])
     return values[np.isfinite(values)]
@@ -76,7 +76,7 @@ def summarize(run: RunData) -> dict[str, Any]:
     seconds = max([each.max() for each in times], default=0) - begun
     # The pushes of the time that the rate divides by, and no others.
     examples = sum(np.nansum(p["examples"][p["push_time"] > begun]) for p in pushes.values())
-    staleness = joined(p["staleness"] for p in pushes.values())
+    staleness = finite_values(p["staleness"] for p in pushes.values())
     # What each worker takes from pull to push.
     spans = [(p["push_time"] - p["pull_time"])[p["push_time"] > begun] for p in pushes.values()]
     by_rates = staleness_by_rates(spans, seconds)

@@ -46,7 +46,7 @@ def number(
     return int(value) if whole else float(value)
 
 
-def checked(times: Any) -> np.ndarray:
+def check_times(times: Any) -> np.ndarray:
     """Returns times as an array of floats. Raises ValueError unless all are finite and above 0."""
     times = np.asarray(times, float)
     if times.ndim != 2 or not times.size:
@@ -93,7 +93,7 @@ def step_times(
         scale: float = number("mean", 1.0 if mean is None else mean)
         scale /= 0.99 + shape / 100 if law == "pauses" else 1
     else:
-        known = checked(np.reshape(law, (-1, 1)))[:, 0]
+        known = check_times(np.reshape(law, (-1, 1)))[:, 0]
         scale = 1.0 if mean is None else number("mean", mean) / known.mean()
 
         def draw(random: np.random.Generator, size: int, shape: float) -> np.ndarray:
@@ -111,19 +111,19 @@ def step_times(
 
 def local_steps(times: np.ndarray, T: int) -> np.ndarray:
     """Returns the seconds of T mini-batches in a row, [updates // T, n]. Raises ValueError."""
-    times, T = checked(times), number("T", T, 1, whole=True)
+    times, T = check_times(times), number("T", T, 1, whole=True)
     if len(times) < T:
         raise ValueError(f"{T} local steps need at least {T} mini-batches, there are {len(times)}")
     return times[: len(times) // T * T].reshape(-1, T, times.shape[1]).sum(axis=1)
 
 
-def lost(times: np.ndarray, k: int, i: int, away: float) -> np.ndarray:
+def lose_worker(times: np.ndarray, k: int, i: int, away: float) -> np.ndarray:
     """Returns the times where worker k is lost in its i-th mini-batch, and comes back.
 
     away: seconds from the end that this mini-batch would have had to its end in the worker that has
     come back, which computes it again. Who waits for it is the scheme's affair. Raises ValueError.
     """
-    times = checked(times).copy()
+    times = check_times(times).copy()
     k, i = number("k", k, 0, whole=True), number("i", i, 0, whole=True)
     if k >= times.shape[1] or i >= len(times):
         raise ValueError(f"there is no mini-batch {i} of a worker {k}: times is {times.shape}")

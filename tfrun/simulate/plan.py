@@ -45,7 +45,7 @@ def quantity(text: str, units: Mapping[str, float]) -> float:
     return float(match[1]) * units[match[2]]
 
 
-def measured(
+def measure_run(
     pushes: Mapping[str, Mapping[str, np.ndarray]],
     servers: int,
     backups: int = 0,
@@ -79,7 +79,7 @@ def measured(
     return Run(len(rows), servers, together, compute, pull, sent, size, batches, backups, lead)
 
 
-def ways(run: Run, n: int, B: float, a: float) -> tuple[float, float]:
+def way_seconds(run: Run, n: int, B: float, a: float) -> tuple[float, float]:
     """Returns the seconds that n workers together spend on the way of a step, (lowest, highest)."""
     half, own = max(run.bytes / 2, 1.0), run.pull + run.send
     if run.servers:
@@ -104,7 +104,7 @@ def predict(run: Run, n: int, B: float = np.inf, a: float = 0.0, seed: int = 0) 
         raise ValueError("a worker alone sends nothing: plan from a run with two or more")
     times = laws.step_times(run.compute, n, max(30, PUSHES // n), seed=seed)
     if run.together:
-        on_the_way = ways(run, n, B, a)
+        on_the_way = way_seconds(run, n, B, a)
         needed = max(1, n - run.backups)
         traces = [schemes.synchronous(times + max(way, 1e-9), needed) for way in on_the_way]
     elif not P:
@@ -150,7 +150,7 @@ def first_to_change(run: Run, n: int, B: float = np.inf, a: float = 0.0) -> dict
     return dict(sorted(gains.items(), key=lambda gain: -gain[1]))
 
 
-def words(
+def report_lines(
     run: Run,
     name: str,
     n: int,

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from tfrun.simulate import laws
-from tfrun.simulate.laws import checked, number
+from tfrun.simulate.laws import check_times, number
 
 # Arrays with an entry for each gradient that came to its end, in order of push. pull, push: seconds
 # at which it began and ended. version: the updates that w had at the pull. step: the update of w
@@ -37,7 +37,7 @@ def asynchronous(times: np.ndarray, pause: float | np.ndarray = 0.0, gather: int
     pause: seconds, a number or [updates, n]. gather: K pushes make one update of w, whose workers
     go on at once (K-batch-async, Dutta 2018).
     """
-    times, gather = checked(times), number("gather", gather, 1, whole=True)
+    times, gather = check_times(times), number("gather", gather, 1, whole=True)
     if not (np.isfinite(pause) & (np.asarray(pause) >= 0)).all():
         raise ValueError("pause must be a number of seconds of at least 0")
     push = np.cumsum(times + pause, axis=0) - pause
@@ -53,7 +53,7 @@ def bounded(
     queue of events is needed: when all have made c - s is known before anyone begins its c-th. The
     staleness is at most (2 s + 1)(n - 1), because s counts the updates of a worker, not those of w.
     """
-    times, s = checked(times), number("s", s, 0, whole=True)
+    times, s = check_times(times), number("s", s, 0, whole=True)
     updates, n = times.shape
     pull, push = np.empty_like(times), np.empty_like(times)
     all_made = np.zeros(updates + 1)  # seconds at which all have made so many
@@ -97,7 +97,7 @@ def synchronous(times: np.ndarray, needed: int | None = None, late: str = "dropp
     H_n - H_{n-N} with exponential times. "kept": it counts in a later step, with its old version
     (K-async, Dutta 2018).
     """
-    steps, n = (times := checked(times)).shape
+    steps, n = (times := check_times(times)).shape
     needed, own = number("needed", needed or n, 1, whole=True), np.arange(n)
     if needed > n or late not in ("dropped", "cancelled", "kept"):
         raise ValueError(f"{needed} of {n} gradients, late ones {late}: that is no scheme")
@@ -139,7 +139,7 @@ def queued(
     pull, in which no server is busy. A closed network of queues, so here events are needed: one for
     each message, in order of their arrival.
     """
-    times, servers = checked(times), number("servers", servers, 1, whole=True)
+    times, servers = check_times(times), number("servers", servers, 1, whole=True)
     pull, push, pause = number("pull", pull, 0), number("push", push, 0), number("pause", pause, 0)
     updates, n = times.shape
     if law == "constant":  # the P queues are all the same at all times: one stands for them
@@ -182,7 +182,7 @@ def gossip(times: np.ndarray, exchange: float = 0.0, ring: bool = False, seed: i
     neighbours. A worker that is lost still answers. One worker alone averages with nobody. Returns
     Pairs.
     """
-    times, exchange = checked(times), number("exchange", exchange, 0)
+    times, exchange = check_times(times), number("exchange", exchange, 0)
     updates, n = times.shape
     if n == 1:
         push, none = np.cumsum(times[:, 0]), np.zeros(updates, int)

@@ -25,12 +25,10 @@ class HogWild:
         **hyperparameters: Any,
     ) -> None:
         self.w = [np.array(v, np.float64) for v in w]
-        self.n, self.gradient, self.lr, self.hyperparameters = (
-            workers,
-            gradient,
-            lr,
-            hyperparameters,
-        )
+        self.n = workers
+        self.gradient = gradient
+        self.lr = lr
+        self.hyperparameters = hyperparameters
         self.step = 0
         self.pulled: dict[int, tuple[int, list[np.ndarray]]] = {}
 
@@ -155,10 +153,8 @@ class Synchronous(HogWild):
 
     def rate(self) -> float:
         """Grows from lr / N to lr over the steps of the warm-up."""
-        warmup, n = (
-            self.hyperparameters.get("warmup_steps", 0),
-            self.n - self.hyperparameters.get("backup_workers", 0),
-        )
+        warmup = self.hyperparameters.get("warmup_steps", 0)
+        n = self.n - self.hyperparameters.get("backup_workers", 0)
         done = min(1, self.step / warmup) if warmup else 1
         return self.lr / n + (self.lr - self.lr / n) * done
 
@@ -210,34 +206,6 @@ class Sagn(Synchronous):
         self.w = [v - self.lr * sum(d) / len(those) for v, d in zip(self.w, zip(*means))]
         self.step += 1
         return losses
-
-
-# {name of a hidden layer's activation: (its output, its slope, which the output tells)}
-ACTIVATIONS: dict[str, tuple[Callable, Callable]] = {
-    "relu": (lambda z: np.maximum(z, 0), lambda h: h > 0),
-    "tanh": (np.tanh, lambda h: 1 - h * h),
-}
-
-
-def perceptron(
-    w: list[np.ndarray], x: np.ndarray, y: np.ndarray, activation: str = "relu"
-) -> tuple[float, list[np.ndarray]]:
-    """Mean cross-entropy of a perceptron with such hidden layers, and its gradient."""
-    output, slope = ACTIVATIONS[activation]
-    hidden = [x.astype(np.float64)]
-    for weights, biases in zip(w[:-2:2], w[1:-2:2]):
-        hidden.append(output(hidden[-1] @ weights + biases))
-    scores = hidden[-1] @ w[-2] + w[-1]
-    p = np.exp(scores - scores.max(1, keepdims=True))
-    p /= p.sum(1, keepdims=True)
-    loss = -np.log(p[np.arange(len(y)), y]).mean()
-    p[np.arange(len(y)), y] -= 1
-    delta = p / len(y)
-    g: list[np.ndarray] = []
-    for layer in range(len(w) - 2, -1, -2):
-        g = [hidden[layer // 2].T @ delta, delta.sum(0)] + g
-        delta = (delta @ w[layer].T) * slope(hidden[layer // 2])
-    return loss, g
 
 
 def skip_gram(
