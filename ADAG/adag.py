@@ -74,7 +74,7 @@ def update(ps, version, w_k, gradient, flags):
 
 
 STEPS, BATCH_SIZE, LEARNING_RATE = 2000, 32, 0.1  # the defaults
-OPTIMIZER = "ps"  # a ps takes steps of SGD, or of an optimizer of yours
+OPTIMIZER = "ps"  # where tfrun puts an optimizer of yours: into the step of a ps
 MORE_FLAGS = [  # (name, default, help) of the flags that only this algorithm has
     ("local-steps", 10, "steps between two pushes"),
 ]
@@ -88,7 +88,7 @@ DATASET, DATASETS = "digits", "digits, mnist, fashion_mnist, or an .npz file"
 def load_data(name):
     """Returns inputs [rows, features] and labels [rows] from 0, for training and for the test."""
     if name == "digits":
-        from sklearn.datasets import load_digits  # here, because a ps needs no data
+        from sklearn.datasets import load_digits  # here, for only a task that trains needs it
 
         x, y = load_digits(return_X_y=True)
         order = np.random.RandomState(0).permutation(len(x))

@@ -51,11 +51,11 @@ def algorithm(w, step, gradient, flags):
     for v, d in zip(w, mean):
         v.assign_sub(flags.learning_rate * d)
     step.assign_add(1)
-    return Update(w_k, loss, g, version, version, mean[0])
+    return Update(w_k, loss, g, version=version, ticket=version, push=mean[0])
 
 
 STEPS, BATCH_SIZE, LEARNING_RATE = 2000, 32, 0.1  # the defaults
-OPTIMIZER = "mean"  # each worker, by the mean takes steps of SGD, or of an optimizer of yours
+OPTIMIZER = "mean"  # where tfrun puts an optimizer of yours: into the step behind the mean
 MORE_FLAGS = [  # (name, default, help) of the flags that only this algorithm has
     ("steps-per-call", 10, "steps in one call of the graph"),
     ("bytes-per-pack", 0, "bytes sent at once, 0: all of them"),
@@ -80,7 +80,7 @@ DATASET, DATASETS = "digits", "digits, mnist, fashion_mnist, or an .npz file"
 def load_data(name):
     """Returns inputs [rows, features] and labels [rows] from 0, for training and for the test."""
     if name == "digits":
-        from sklearn.datasets import load_digits  # here, because a ps needs no data
+        from sklearn.datasets import load_digits  # here, for only a task that trains needs it
 
         x, y = load_digits(return_X_y=True)
         order = np.random.RandomState(0).permutation(len(x))

@@ -34,7 +34,8 @@ COUNT, VECTOR = tf.TensorSpec([], tf.int64), tf.TensorSpec([None])  # the types 
 def server(w, step, flags):
     """Returns what a ps (parameter server) does with a part of w, and variables to save beside it.
 
-    w: this part's vector, a tf.Variable. step.take() counts an update, step.read() tells how many.
+    w: a tf.Variable, a vector with this part's numbers. step: counts all updates: read() returns
+    how many there were, take() counts one more. Workers call the functions by name.
     """
     lock = tf.CriticalSection()  # w and its clock, the count of its updates, are read as one
 
@@ -93,7 +94,7 @@ DATASET, DATASETS = "digits", "digits, mnist, fashion_mnist, or an .npz file"
 def load_data(name):
     """Returns inputs [rows, features] and labels [rows] from 0, for training and for the test."""
     if name == "digits":
-        from sklearn.datasets import load_digits  # here, because a ps needs no data
+        from sklearn.datasets import load_digits  # here, for only a task that trains needs it
 
         x, y = load_digits(return_X_y=True)
         order = np.random.RandomState(0).permutation(len(x))

@@ -59,7 +59,7 @@ def algorithm(w, step, batch_loss, flags):
     step.assign_add(1)
     pushed = g if flags.dense else [d.values for d in g] + [d.indices for d in g]
     arrived = tf.group(*tf.nest.flatten(mean, expand_composites=True))
-    return Update([], loss, pushed, version, version, arrived)
+    return Update([], loss, pushed, version=version, ticket=version, push=arrived)
 
 
 STEPS, BATCH_SIZE, LEARNING_RATE = 2000, 256, 10.0  # the defaults; n ranks step with n * lr
@@ -86,7 +86,7 @@ def load_data(name):
     word.
     """
     if name == "topics":
-        from pydoc_data.topics import topics  # here, because a ps needs no data
+        from pydoc_data.topics import topics  # here, for only a task that trains needs it
 
         text = "\n\n".join(topics[key] for key in sorted(topics))
     else:

@@ -92,7 +92,9 @@ def algorithm(w, state, stages, places, step, mini_batch, flags):
     with tf.device(places[-1]):
         mean = tf.add_n([h[K, m] for m in range(M)] + sum(penalties.values(), [])) / M
     crossing = [tensors[k, m] for tensors in (h, d) for k in range(1, K) for m in range(M)]
-    return Update([], mean, crossing, number, number, tf.group(*push), passes)
+    return Update(
+        [], mean, crossing, version=number, ticket=number, push=tf.group(*push), passes=passes
+    )
 
 
 def schedule(name, K, M):
@@ -126,7 +128,7 @@ DATASET, DATASETS = "digits", "digits, mnist, fashion_mnist, or an .npz file"
 def load_data(name):
     """Returns inputs [rows, features] and labels [rows] from 0, for training and for the test."""
     if name == "digits":
-        from sklearn.datasets import load_digits  # here, because a ps needs no data
+        from sklearn.datasets import load_digits  # here, for only a task that trains needs it
 
         x, y = load_digits(return_X_y=True)
         order = np.random.RandomState(0).permutation(len(x))

@@ -49,7 +49,7 @@ def algorithm(w, step, gradients, flags, devices):
         mean = tf.add_n(g) / n
         w.assign_sub(flags.learning_rate * mean)
         step.assign_add(1)
-        return Update(copies, tf.add_n(losses) / n, g, version, version, mean)
+        return Update(copies, tf.add_n(losses) / n, g, version=version, ticket=version, push=mean)
 
 
 STEPS, BATCH_SIZE, LEARNING_RATE = 2000, 32, 0.1  # the defaults
@@ -67,7 +67,7 @@ DATASET, DATASETS = "digits", "digits, mnist, fashion_mnist, or an .npz file"
 def load_data(name):
     """Returns inputs [rows, features] and labels [rows] from 0, for training and for the test."""
     if name == "digits":
-        from sklearn.datasets import load_digits  # here, because a ps needs no data
+        from sklearn.datasets import load_digits  # here, for only a task that trains needs it
 
         x, y = load_digits(return_X_y=True)
         order = np.random.RandomState(0).permutation(len(x))

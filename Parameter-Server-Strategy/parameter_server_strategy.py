@@ -55,7 +55,7 @@ def algorithm(w, step, gradient, flags):
         ticket = tf.raw_ops.ResourceCountUpTo(resource=step.handle, limit=tf.int64.max, T=tf.int64)
     with tf.control_dependencies([ticket]):
         push = tf.group(*[v.assign_sub(d) for v, d in zip(w, delta)])
-    return Update(w_k, loss, g, version, ticket, push)
+    return Update(w_k, loss, g, version=version, ticket=ticket, push=push)
 
 
 STEPS, BATCH_SIZE, LEARNING_RATE = 3000, 32, 0.1  # the defaults
@@ -72,7 +72,7 @@ DATASET, DATASETS = "digits", "digits, mnist, fashion_mnist, or an .npz file"
 def load_data(name):
     """Returns inputs [rows, features] and labels [rows] from 0, for training and for the test."""
     if name == "digits":
-        from sklearn.datasets import load_digits  # here, because a ps needs no data
+        from sklearn.datasets import load_digits  # here, for only a task that trains needs it
 
         x, y = load_digits(return_X_y=True)
         order = np.random.RandomState(0).permutation(len(x))

@@ -45,6 +45,9 @@ def algorithm(w, step, gradient, buckets, flags):
 
     w: all parameters, as one vector, each worker's own copy. step: the counter of steps.
     gradient(w, number): the loss on mini-batch `number` at w, and its gradient, a vector as w.
+    buckets: sums parts of g around the ring, while others are computed. flags: the command's.
+    Returns an Update: what was pulled and pushed, the steps before the pull and before the push,
+    an op behind the push, and the bytes that moved.
     """
     version = step.read_value()
     w_k = w.read_value()
@@ -56,7 +59,7 @@ def algorithm(w, step, gradient, buckets, flags):
     total, moved = tf.numpy_function(buckets.sum, [g], [tf.float32, tf.int64], stateful=False)
     w.assign_sub(flags.learning_rate * total / buckets.ring.n)
     step.assign_add(1)
-    return Update([w_k], loss, [g], version, version, total, moved)
+    return Update([w_k], loss, [g], version=version, ticket=version, push=total, moved=moved)
 
 
 # region: all_reduce
@@ -96,7 +99,7 @@ def all_gather(chunk, ring):
 
 
 STEPS, BATCH_SIZE, LEARNING_RATE = 2000, 32, 0.1  # the defaults
-OPTIMIZER = "mean"  # each worker, by the mean takes steps of SGD, or of an optimizer of yours
+OPTIMIZER = "mean"  # where tfrun puts an optimizer of yours: into the step behind the mean
 MORE_FLAGS = [  # (name, default, help) of the flags that only this algorithm has
     ("buckets", 1, "parts of the gradient, each sent when the backward pass has it"),
     ("steps-per-call", 10, "steps in one call of the graph"),
@@ -112,7 +115,7 @@ DATASET, DATASETS = "digits", "digits, mnist, fashion_mnist, or an .npz file"
 def load_data(name):
     """Returns inputs [rows, features] and labels [rows] from 0, for training and for the test."""
     if name == "digits":
-        from sklearn.datasets import load_digits  # here, because a ps needs no data
+        from sklearn.datasets import load_digits  # here, for only a task that trains needs it
 
         x, y = load_digits(return_X_y=True)
         order = np.random.RandomState(0).permutation(len(x))

@@ -66,7 +66,7 @@ def update(ps, version, w_k, gradient, flags):
 
 
 STEPS, BATCH_SIZE, LEARNING_RATE = 1000, 32, 0.1  # the defaults
-OPTIMIZER = "local"  # each worker alone takes steps of SGD, or of an optimizer of yours
+OPTIMIZER = "local"  # where tfrun puts an optimizer of yours: into each worker's own steps
 MORE_FLAGS = [  # (name, default, help) of the flags that only this algorithm has
     ("local-steps", 10, "local steps before each common step"),
     ("step-timeout", 60, "seconds to wait for a step at most"),
@@ -81,7 +81,7 @@ DATASET, DATASETS = "digits", "digits, mnist, fashion_mnist, or an .npz file"
 def load_data(name):
     """Returns inputs [rows, features] and labels [rows] from 0, for training and for the test."""
     if name == "digits":
-        from sklearn.datasets import load_digits  # here, because a ps needs no data
+        from sklearn.datasets import load_digits  # here, for only a task that trains needs it
 
         x, y = load_digits(return_X_y=True)
         order = np.random.RandomState(0).permutation(len(x))

@@ -110,7 +110,7 @@ def load_data(name, words):
     are from different paragraphs. y_test [rows, 2] has a neighbour and a noise word.
     """
     if name == "topics":
-        from pydoc_data.topics import topics  # here, because a ps needs no data
+        from pydoc_data.topics import topics  # here, for only a task that trains needs it
 
         text = "\n\n".join(topics[key] for key in sorted(topics))
     else:

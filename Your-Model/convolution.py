@@ -12,7 +12,7 @@ DATASET, DATASETS = "digits", "digits"
 
 def load_data(name):
     """Returns images [rows, 8, 8, 1] and labels [rows], for training and for the test."""
-    from sklearn.datasets import load_digits  # here, because a ps needs no data
+    from sklearn.datasets import load_digits  # here, for only a task that trains needs it
 
     digits = load_digits()
     order = np.random.RandomState(0).permutation(len(digits.target))

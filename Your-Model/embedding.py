@@ -12,7 +12,7 @@ DATASET, DATASETS = "digits", "digits"
 
 def load_data(name):
     """Returns words [rows, 64], whole numbers below 1088, and labels, for training and the test."""
-    from sklearn.datasets import load_digits  # here, because a ps needs no data
+    from sklearn.datasets import load_digits  # here, for only a task that trains needs it
 
     x, y = load_digits(return_X_y=True)
     order = np.random.RandomState(0).permutation(len(x))

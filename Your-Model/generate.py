@@ -18,7 +18,7 @@ import platform
 import sys
 
 import numpy as np
-from lab import examples
+from lab import digests, examples
 from tfrun.runs import models
 from tfrun.launch import without_notices
 from tfrun.runs import run_directory
@@ -79,7 +79,7 @@ def facts(directory, text):
     return {
         "date": datetime.date.today().isoformat(),
         "example": flags["example"],
-        "digests": {examples.shown(path): examples.example_digest(path) for path in sources},
+        "digests": {examples.shown(path): digests.example_digest(path) for path in sources},
         "arguments": flags["arguments"],
         "workers": result["workers"],
         "updates": result["steps"],

@@ -17,7 +17,7 @@ CONTEXT, WIDTH, HEADS, BLOCKS = 64, 64, 4, 2
 def read(name):
     """Returns the text as bytes. Python's help texts differ from version to version."""
     if name == "topics":
-        from pydoc_data.topics import topics  # here, because a ps needs no data
+        from pydoc_data.topics import topics  # here, for only a task that trains needs it
 
         return "\n\n".join(topics[key] for key in sorted(topics)).encode()
     with open(name, "rb") as file:

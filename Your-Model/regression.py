@@ -12,7 +12,7 @@ DATASET, DATASETS = "diabetes", "diabetes"
 
 def load_data(name):
     """Returns inputs [rows, 10] and targets [rows, 1], which are no whole numbers."""
-    from sklearn.datasets import load_diabetes  # here, because a ps needs no data
+    from sklearn.datasets import load_diabetes  # here, for only a task that trains needs it
 
     x, y = load_diabetes(return_X_y=True)
     order = np.random.RandomState(0).permutation(len(x))

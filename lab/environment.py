@@ -183,7 +183,7 @@ def install(venv: pathlib.Path, lock: pathlib.Path) -> None:
         (packages / "project.pth").write_text("../../../..\n")
 
 
-def show_installing(process: subprocess.Popen, venv: pathlib.Path, total: int) -> None:
+def show_installing(process: subprocess.Popen[str], venv: pathlib.Path, total: int) -> None:
     """Says once a second how many packages are installed, until pip ends."""
 
     def installed() -> int:

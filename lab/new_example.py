@@ -31,7 +31,7 @@ from lab.examples import ROOT, ToolError, shown
 from lab.pages import papers
 
 TEMPLATES = ROOT / "lab" / "templates"
-# {a kind of script that tests/equations/ compares: (the class of tests/support/references.py that a
+# {a kind of script that tests/equations/ compares: (the class of tfrun/apps/references.py that a
 # reference derives from, the method that it has to write, what this does)}. A script whose source
 # has COMPARED_BY, whatever its kind, needs a test of its own.
 ASYNCHRONOUS = (
@@ -116,6 +116,8 @@ def new_script(path: pathlib.Path, source: str, name: str) -> str:
     _, docstring, code = text.split('"""', 2)
     rule = docstring.partition("\n\n")[2].partition("\n\nKind:")[0]
     kind = docstrings.field(path, "Kind")
+    place = f"{TODO} keep it if the optimizer of a user can take this step, too"
+    code = re.sub(r"(?m)^(OPTIMIZER = \S+)  # .*$", rf"\1  # {place}", code)
     return f'''"""{own}: {TODO} what it shows, in one line.
 
 {TODO} the update rule, in place of that of {source}:

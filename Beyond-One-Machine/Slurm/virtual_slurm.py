@@ -19,7 +19,7 @@ import sys
 import tempfile
 
 from tfrun.launch.task import end_with_parent
-from tfrun.runs import times
+from tfrun.runs import waiting
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import launching
@@ -101,7 +101,7 @@ def daemons(folder, n_nodes):
 
 
 def wait_until(condition, what):
-    if not times.wait_for(condition, WAIT, 0.1):
+    if not waiting.wait_for(condition, WAIT, 0.1):
         raise RuntimeError(f"after {WAIT:.0f} s: {what}")
 
 

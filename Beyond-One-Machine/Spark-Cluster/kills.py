@@ -21,7 +21,7 @@ import time
 import psutil
 from lab.measure import arguments, example_runs
 from lab.pages import result_tables
-from tfrun.runs import times
+from tfrun.runs import waiting
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -47,7 +47,7 @@ def find(running, victim):
 
 def wait_for(condition, run, what):
     """Waits until the condition is true. Raises RuntimeError where it takes too long."""
-    times.wait_for(lambda: run.poll() is not None or condition(), WAIT, 0.05)
+    waiting.wait_for(lambda: run.poll() is not None or condition(), WAIT, 0.05)
     if run.poll() is not None or not condition():
         raise RuntimeError(f"it did not come to this: {what}")
 

@@ -63,7 +63,7 @@ def algorithm(w, e, step, gradient, model, compress, ring, flags):
         e.assign(p - c)
     w.assign_sub(mean)
     step.assign_add(1)
-    return Update([w_k], loss, [g], version, version, mean, moved)
+    return Update([w_k], loss, [g], version=version, ticket=version, push=mean, moved=moved)
 
 
 def power_sgd(layers, Q, ring):
@@ -140,7 +140,7 @@ DATASET, DATASETS = "digits", "digits, mnist, fashion_mnist, or an .npz file"
 def load_data(name):
     """Returns inputs [rows, features] and labels [rows] from 0, for training and for the test."""
     if name == "digits":
-        from sklearn.datasets import load_digits  # here, because a ps needs no data
+        from sklearn.datasets import load_digits  # here, for only a task that trains needs it
 
         x, y = load_digits(return_X_y=True)
         order = np.random.RandomState(0).permutation(len(x))

@@ -57,7 +57,7 @@ def algorithm(w, step, gradient, rings, flags):
     # D-PSGD: the average comes before the step, and g is of the w_k before both.
     w.assign_add(change - flags.learning_rate * g)
     step.assign_add(1)
-    return Update([w_k], loss, [g], version, version, change, moved)
+    return Update([w_k], loss, [g], version=version, ticket=version, push=change, moved=moved)
 
 
 def change_to_average(w_k, rings):
@@ -89,7 +89,7 @@ def both_ways(cluster, step_timeout):
 
 
 STEPS, BATCH_SIZE, LEARNING_RATE = 2000, 64, 0.1  # the defaults
-OPTIMIZER = "local"  # each worker alone takes steps of SGD, or of an optimizer of yours
+OPTIMIZER = "local"  # where tfrun puts an optimizer of yours: into each worker's own steps
 MORE_FLAGS = [  # (name, default, help) of the flags that only this algorithm has
     ("steps-per-call", 10, "steps in one call of the graph"),
     ("step-timeout", 60, "seconds to wait for a neighbour at most"),
@@ -104,7 +104,7 @@ DATASET, DATASETS = "digits", "digits, mnist, fashion_mnist, or an .npz file"
 def load_data(name):
     """Returns inputs [rows, features] and labels [rows] from 0, for training and for the test."""
     if name == "digits":
-        from sklearn.datasets import load_digits  # here, because a ps needs no data
+        from sklearn.datasets import load_digits  # here, for only a task that trains needs it
 
         x, y = load_digits(return_X_y=True)
         order = np.random.RandomState(0).permutation(len(x))

@@ -96,7 +96,7 @@ def adamw_steps(w_k, m, v, before, first, gradient, flags):
 # DiLoCo: the moments, and the number of steps in them, are this worker's own. They last.
 update.begin = lambda w: (w, tf.zeros_like(w), tf.zeros_like(w), tf.constant(0, tf.int64))
 STEPS, BATCH_SIZE, LEARNING_RATE = 200, 32, 0.001  # the defaults
-OPTIMIZER = "local"  # each worker alone takes steps of SGD, or of an optimizer of yours
+OPTIMIZER = "local"  # where tfrun puts an optimizer of yours: into each worker's own steps
 MORE_FLAGS = [  # (name, default, help) of the flags that only this algorithm has
     ("local-steps", 50, "T, local steps before each common step"),
     ("warmup-steps", 100, "local steps in which the rate of AdamW grows to lr"),
@@ -116,7 +116,7 @@ DATASET, DATASETS = "digits", "digits, mnist, fashion_mnist, or an .npz file"
 def load_data(name):
     """Returns inputs [rows, features] and labels [rows] from 0, for training and for the test."""
     if name == "digits":
-        from sklearn.datasets import load_digits  # here, because a ps needs no data
+        from sklearn.datasets import load_digits  # here, for only a task that trains needs it
 
         x, y = load_digits(return_X_y=True)
         order = np.random.RandomState(0).permutation(len(x))

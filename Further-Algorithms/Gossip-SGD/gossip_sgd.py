@@ -57,7 +57,9 @@ def algorithm(w, step, gradient, pairs, flags):
         # moved meanwhile: to assign w_k - lr * g would undo that.
         w.assign_sub(flags.learning_rate * g)
     step.assign_add(1)
-    return Update([w_k], loss, [g], version, version, moved, late, moved)
+    return Update(
+        [w_k], loss, [g], version=version, ticket=version, push=moved, late=late, moved=moved
+    )
 
 
 def average_with_one(pairs, number):
@@ -93,7 +95,7 @@ def towards(own, other):
 
 
 STEPS, BATCH_SIZE, LEARNING_RATE = 2000, 64, 0.1  # the defaults
-OPTIMIZER = "local"  # each worker alone takes steps of SGD, or of an optimizer of yours
+OPTIMIZER = "local"  # where tfrun puts an optimizer of yours: into each worker's own steps
 MORE_FLAGS = [  # (name, default, help) of the flags that only this algorithm has
     ("steps-per-call", 10, "steps in one call of the graph"),
     ("step-timeout", 20, "seconds to wait for a neighbour at most"),
@@ -108,7 +110,7 @@ DATASET, DATASETS = "digits", "digits, mnist, fashion_mnist, or an .npz file"
 def load_data(name):
     """Returns inputs [rows, features] and labels [rows] from 0, for training and for the test."""
     if name == "digits":
-        from sklearn.datasets import load_digits  # here, because a ps needs no data
+        from sklearn.datasets import load_digits  # here, for only a task that trains needs it
 
         x, y = load_digits(return_X_y=True)
         order = np.random.RandomState(0).permutation(len(x))

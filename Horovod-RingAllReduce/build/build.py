@@ -27,7 +27,7 @@ import time
 
 from tfrun.launch import signals, watchdog
 from tfrun.launch.task import end_with_parent
-from tfrun.runs import times
+from tfrun.runs import waiting
 from lab.environment import fail, for_pip, pip_failed, say
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -93,7 +93,7 @@ def run(command, log, progress=None, **options):
         stdin=subprocess.PIPE,
         start_new_session=True,
     )
-    guard.stdin.write(f"+{process.pid} {times.start_of(process.pid)}\n".encode())
+    guard.stdin.write(f"+{process.pid} {waiting.start_of(process.pid)}\n".encode())
     guard.stdin.flush()
     timer = threading.Timer(LIMIT, guard.stdin.close)
     timer.daemon = True

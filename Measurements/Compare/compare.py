@@ -30,7 +30,7 @@ import report
 import search
 import tables
 import verdict
-from lab import examples
+from lab import digests, examples
 from lab.measure import arguments, example_runs, idle, text_tables
 from rich.console import Console
 from rich.progress import track
@@ -627,9 +627,7 @@ class Measurement:
             seed = row.first_seed + len(case["runs"])
             run = self.run(task_name, name, setting, seed, False)
             case["measured"] = text_tables.setting(f"TensorFlow {run.get('tensorflow', 'unknown')}")
-            case.setdefault(
-                "digest", examples.example_digest(examples.main_script(folder_of(name)))
-            )
+            case.setdefault("digest", digests.example_digest(examples.main_script(folder_of(name))))
             self.keep(task_name, name, "runs", run)
             say(f"{task_name}: {name}: {setting}, seed {seed}: {result_in_words(run)}")
         minutes_taken = (time.monotonic() - began) / 60

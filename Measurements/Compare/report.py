@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import search
-from lab import examples
+from lab import digests, examples
 from lab.measure import idle
 from search import Evaluations, Target
 
@@ -210,7 +210,7 @@ def results_of(
 @functools.cache
 def digest_today(folder: str) -> str:
     """Returns the digest of an example's script as it is."""
-    return examples.example_digest(examples.main_script(folder))
+    return digests.example_digest(examples.main_script(folder))
 
 
 def digests_of(cases: Cases, results: Results, folder_of: Callable[[str], str]) -> dict[str, str]:

@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from lab import examples
-from lab.measure import arguments, example_runs, perceptron, sessions, text_tables
+from lab.measure import arguments, example_runs, sessions, text_tables
+from tfrun.apps import perceptron
 
 os.environ.update(TF_CPP_MIN_LOG_LEVEL="2", TF_ENABLE_ONEDNN_OPTS="0")  # so that it starts quietly
 import numpy as np

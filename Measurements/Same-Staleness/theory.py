@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from lab.measure import perceptron
+from tfrun.apps import perceptron
 
 
 def constant(n: Any) -> Any:

@@ -64,7 +64,7 @@ class Case(NamedTuple):
     B_inside: float = math.inf
     cores: float = math.inf  # that all workers share
     shape: float = USUAL_SHAPE
-    points: tuple = ()  # (scheme, workers, speed-up, where from)
+    points: tuple[Any, ...] = ()  # (scheme, workers, speed-up, where from)
 
 
 def benchmark(name: str) -> float:
@@ -312,8 +312,8 @@ PLANNED = ("HogWild", "Synchronous-SGD", "Ring-AllReduce")
 DELAY, BYTES = 0.07, 2 * 68904  # of Scaling: mean seconds of a gradient; pulled and pushed
 
 
-def run_with_two(name: str, runs: list[dict[str, Any]]) -> plan.Run:
-    """Returns the plan.Run of Scaling's runs with two workers.
+def run_with_two(name: str, runs: list[dict[str, Any]]) -> plan.MeasuredRun:
+    """Returns the plan.MeasuredRun of Scaling's runs with two workers.
 
     They commit no durations, but the delays that they drew can be drawn again. What an update takes
     beside them follows from the rate, and its part between push and pull from the staleness.
@@ -335,7 +335,7 @@ def run_with_two(name: str, runs: list[dict[str, Any]]) -> plan.Run:
     pull = max(0.0, (1 - staleness) * (steps.mean() + own_seconds))
     push = own_seconds - pull
     servers = 0 if name == "Ring-AllReduce" else 1
-    return plan.Run(2, servers, is_synchronous, np.ravel(drawn), pull, push, BYTES, 1)
+    return plan.MeasuredRun(2, servers, is_synchronous, np.ravel(drawn), pull, push, BYTES, 1)
 
 
 def plan_scaling() -> dict[str, Any]:

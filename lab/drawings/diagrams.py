@@ -8,6 +8,7 @@ python lab/drawings/diagrams.py --pushes runs/HogWild/latest
 The functions that draw them are in lab/drawings/, each under its @figure.
 """
 
+import argparse
 import importlib
 import json
 import pkgutil
@@ -22,19 +23,24 @@ for module in pkgutil.iter_modules(drawings.__path__):
 
 
 def main() -> bool:
-    if sys.argv[1:2] == ["--pushes"]:
-        pushes = json.dumps(real_pushes.take(sys.argv[2]), indent=1)
+    """Returns whether a figure is out of date, and was not written."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--fix", action="store_true", help="write them")
+    parser.add_argument("--pushes", metavar="RUN", help="a run directory, of which to draw pushes")
+    flags = parser.parse_args()
+    if flags.pushes:
+        pushes = json.dumps(real_pushes.take(flags.pushes), indent=1)
         (FIGURES / "pushes.json").write_text(pushes + "\n")
-    fix, stale = sys.argv[1:2] in (["--fix"], ["--pushes"]), []
+    fix, stale = bool(flags.fix or flags.pushes), False
     for name, draw in DRAWN.items():
         path, svg = FIGURES / name, draw()
-        if not path.exists() or path.read_text() != svg:
-            stale.append(name)
-            if fix:
-                path.write_text(svg)
-    for name in stale:
-        print("{}: docs/figures/{}".format("written" if fix else "out of date", name))
-    return bool(stale) and not fix
+        if path.exists() and path.read_text() == svg:
+            continue
+        stale = True
+        if fix:
+            path.write_text(svg)
+        print(f"{'written' if fix else 'out of date'}: docs/figures/{name}")
+    return stale and not fix
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@ import pathlib
 from typing import Any
 
 from lab import docstrings, reading_order
-from lab.examples import PARENTS, ROOT, ToolError, example_digest, read_json, script_of, shown
+from lab.digests import example_digest
+from lab.examples import PARENTS, ROOT, ToolError, read_json, script_of, shown
 from lab.measure import session_results
 
 

@@ -12,7 +12,7 @@ page then calls the result busy. Writes results.json beside the run.sh, and the 
 first run: curves.png, and trace.png where the page shows one. `python lab/pages/readmes.py --fix`
 then writes the figures into the page.
 
-results.json names its example and the digest of its script (examples.example_digest), and
+results.json names its example and the digest of its script (digests.example_digest), and
 provenance.py refuses to show it once either differs. If you have changed a script in a way that
 alters no number, such as a name, --unchanged writes the new digest and measures nothing. If other
 code draws the pictures, --pictures runs each once more, for them only.

@@ -4,7 +4,8 @@ Such results stay in the other measurements, with WORDS, until these are measure
 goes with the last of them.
 """
 
-from lab.examples import example_digest, main_script
+from lab.digests import example_digest
+from lab.examples import main_script
 
 COMMIT = "73228d0e"
 WORDS = f"session script of commit {COMMIT}"

@@ -13,7 +13,8 @@ from rich.console import Console
 from rich.progress import track
 from tfrun.runs import run_directory
 
-from lab.examples import example_digest, main_script
+from lab.digests import example_digest
+from lab.examples import main_script
 from lab.measure import example_runs, idle, text_tables
 from lab.measure.arguments import Case
 

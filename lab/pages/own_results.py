@@ -3,7 +3,8 @@
 import pathlib
 import re
 
-from lab.examples import ROOT, ToolError, example_digest, read_json, shown
+from lab.digests import example_digest
+from lab.examples import ROOT, ToolError, read_json, shown
 from lab.measure import idle, provenance
 from lab.pages import result_tables
 

@@ -12,7 +12,7 @@ import pathlib
 import sys
 from collections.abc import Iterable
 
-from lab import examples
+from lab import digests, examples
 from lab.examples import ROOT, ToolError, shown
 from lab.measure import arguments
 
@@ -50,8 +50,8 @@ def digest(path: pathlib.Path) -> str:
 
 def code_digest(paths: Iterable[pathlib.Path]) -> str:
     """Returns such a digest of what these Python files do, which words do not change."""
-    lines = [examples.code_lines(path).values() for path in paths]
-    return examples.digest_of_lines(itertools.chain(*lines))
+    lines = [digests.code_lines(path).values() for path in paths]
+    return digests.digest_of_lines(itertools.chain(*lines))
 
 
 def current_digests() -> dict[str, tuple[str, str]]:

@@ -1,6 +1,6 @@
 """ADAG: as DOWNPOUR-Easy, but w <- w - lr * a / T."""
 
-from references import Adag
+from tfrun.apps.references import Adag
 
 REFERENCE = Adag
 FLAGS = {"local_steps": 4}

@@ -1,6 +1,6 @@
 """AEAMSGD: as AEASGD, with steps v <- delta * v - lr * g(w_k + delta * v), w_k <- w_k + v."""
 
-from references import Elastic
+from tfrun.apps.references import Elastic
 
 REFERENCE = Elastic
 FLAGS = {"local_steps": 4, "rho": 1.5, "momentum": 0.8}

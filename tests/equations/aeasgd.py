@@ -1,7 +1,7 @@
 """AEASGD: E = lr * rho * (w_k - w), w <- w + E, w_k <- w_k - E of the worker's own w_k;
 T steps w_k <- w_k - lr * g(w_k), the first with the gradient at the w_k before the force."""
 
-from references import Elastic
+from tfrun.apps.references import Elastic
 
 REFERENCE = Elastic
 FLAGS = {"local_steps": 4, "rho": 1.5}

@@ -2,7 +2,7 @@
 u <- beta * u + b / N, w <- w - outer * beta * u, b <- 0."""
 
 import numpy as np
-from references import HogWild
+from tfrun.apps.references import HogWild
 
 
 class AsyncLocalSGD(HogWild):

@@ -1,7 +1,7 @@
 """Bounded-Staleness: w <- w - lr * g(w_k), as HogWild's, and c_k <- c_k + 1, for as long as no
 worker is too far ahead. test_identities.py compares the waiting."""
 
-from references import HogWild
+from tfrun.apps.references import HogWild
 
 REFERENCE = HogWild
 FLAGS = {"max_lead": 99}

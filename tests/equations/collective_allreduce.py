@@ -3,7 +3,7 @@
 The reference is the step on the union of the mini-batches, by compare() of One-Step.
 """
 
-from references import Synchronous
+from tfrun.apps.references import Synchronous
 
 REDUCED = 'all_reduce("%s", g'
 IN_REPLICA = "tf.distribute.get_replica_context()." + REDUCED % "MEAN"

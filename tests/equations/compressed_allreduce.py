@@ -2,7 +2,7 @@
 c_k, with four C. test_compressed.py compares C by itself, and the training."""
 
 import numpy as np
-from references import Synchronous
+from tfrun.apps.references import Synchronous
 
 
 class Compressed:

@@ -1,6 +1,6 @@
 """D-PSGD: w_k <- (w_left + w_k + w_right) / 3 - lr * g(w_k), of all workers of a ring at once."""
 
-from references import Gossip
+from tfrun.apps.references import Gossip
 
 
 class DPSGD(Gossip):

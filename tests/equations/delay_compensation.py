@@ -1,7 +1,7 @@
 """Delay-Compensation: w <- w - lr * (g + lambda * g^2 * (w - w_k)), g the gradient at w_k, which
 worker k has pulled, and w as it is at the push."""
 
-from references import HogWild
+from tfrun.apps.references import HogWild
 
 
 class DelayCompensation(HogWild):

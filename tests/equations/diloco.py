@@ -2,7 +2,7 @@
 u <- beta * u + d, w <- w - outer * (d + beta * u)."""
 
 import numpy as np
-from references import Synchronous
+from tfrun.apps.references import Synchronous
 
 
 class DiLoCo(Synchronous):

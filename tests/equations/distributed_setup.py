@@ -1,6 +1,6 @@
 """Distributed-Setup: w <- w - lr * g(w), by a single worker."""
 
-from references import HogWild
+from tfrun.apps.references import HogWild
 
 REFERENCE = HogWild  # which is plain SGD where nobody else pushes
 FLAGS = {}

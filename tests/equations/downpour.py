@@ -1,6 +1,6 @@
 """DOWNPOUR: as DOWNPOUR-Easy, but h <- h + a^2, w <- w - server_lr * a / sqrt(h)."""
 
-from references import Downpour
+from tfrun.apps.references import Downpour
 
 REFERENCE = Downpour
 FLAGS = {"local_steps": 4, "server_lr": 0.07, "initial_accumulator": 0.2}

@@ -1,6 +1,6 @@
 """DOWNPOUR-Easy: a <- a + g(w_k), w_k <- w_k - lr * g(w_k), T times; w <- w - lr * a."""
 
-from references import Easy
+from tfrun.apps.references import Easy
 
 REFERENCE = Easy
 FLAGS = {"local_steps": 4}

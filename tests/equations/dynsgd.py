@@ -1,6 +1,6 @@
 """DynSGD: as DOWNPOUR-Easy, but w <- w - lr * a / (tau + 1), tau the staleness."""
 
-from references import Dyn
+from tfrun.apps.references import Dyn
 
 REFERENCE = Dyn
 FLAGS = {"local_steps": 3}

@@ -1,6 +1,6 @@
 """HogWild-Sessions: w <- w - lr * g(w_k), where w_k is w as worker k has pulled it."""
 
-from references import HogWild
+from tfrun.apps.references import HogWild
 
 REFERENCE = HogWild
 FLAGS = {}

@@ -4,7 +4,7 @@ The reference is the step on the union of the ranks' mini-batches, union_of_digi
 test_horovod.py. "start", "ranks" and "checkpoints" are what the ranks must agree on.
 """
 
-from references import Synchronous
+from tfrun.apps.references import Synchronous
 
 
 class Horovod(Synchronous):

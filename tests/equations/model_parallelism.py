@@ -3,7 +3,7 @@
 The comparisons but for "parameters" count what ran where; they stand in test_model_parallelism.py.
 """
 
-from references import HogWild, Synchronous
+from tfrun.apps.references import HogWild, Synchronous
 
 REFERENCE = HogWild  # which is plain SGD where nobody else pushes
 FLAGS = {"micro_batches": 4}

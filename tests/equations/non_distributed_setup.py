@@ -1,6 +1,6 @@
 """Non-Distributed-Setup: w <- w - lr * g(w), in a single process."""
 
-from references import HogWild, Synchronous
+from tfrun.apps.references import HogWild, Synchronous
 
 REFERENCE = HogWild  # which is plain SGD where nobody else pushes
 FLAGS = {}

@@ -1,6 +1,6 @@
 """Parameter-Server-Strategy: w <- w - lr * g(w), of one worker; its loss is that of the copies."""
 
-from references import HogWild, Synchronous
+from tfrun.apps.references import HogWild, Synchronous
 
 REFERENCE = HogWild  # which is plain SGD where nobody else pushes
 FLAGS = {}

@@ -1,6 +1,6 @@
 """Ring-AllReduce: w <- w - lr * (1/N) * sum of g_k(w); test_ring.py has the sum's own mistakes."""
 
-from references import Synchronous
+from tfrun.apps.references import Synchronous
 
 REFERENCE = Synchronous
 FLAGS = {}

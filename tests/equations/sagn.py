@@ -1,6 +1,6 @@
 """SAGN: w <- w - lr * (1/n) * sum of a_k / T, a_k the sum of T local gradients, as in ADAG."""
 
-from references import Sagn
+from tfrun.apps.references import Sagn
 
 REFERENCE = Sagn
 FLAGS = {"local_steps": 4}

@@ -4,7 +4,7 @@ test_sharded.py compares the script with it in each stage, and counts what a wor
 """
 
 import numpy as np
-from references import Synchronous
+from tfrun.apps.references import Synchronous
 
 
 class Adam(Synchronous):

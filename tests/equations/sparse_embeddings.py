@@ -2,7 +2,7 @@
 pushes the rows that a mini-batch needs, and the reference all of them, most of which are zero."""
 
 import problem
-from references import HogWild
+from tfrun.apps.references import HogWild
 
 
 class Rows(HogWild):

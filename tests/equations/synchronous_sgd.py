@@ -3,7 +3,7 @@
 Its warm-up and its backup workers have more mistakes, in test_synchronous.py.
 """
 
-from references import Synchronous
+from tfrun.apps.references import Synchronous
 
 REFERENCE = Synchronous
 FLAGS = {}

@@ -1,6 +1,6 @@
 """Synchronous-SGD-different-learning-rates: w <- w - sum of lr_k * g_k(w)."""
 
-from references import DifferentRates
+from tfrun.apps.references import DifferentRates
 
 REFERENCE = DifferentRates
 FLAGS = {"learning_rate": None, "learning_rates": [0.3, 0.1]}

@@ -277,7 +277,7 @@ def core(scripts, names):
     return [pytest.param(path, marks=[] if path.stem in names else long) for path in scripts]
 
 
-IN_CORE = ["hogwild", "hogwild_sessions", "downpour", "async_local_sgd", "delay_compensation"]
+IN_CORE = ["hogwild", "hogwild_sessions"]
 
 
 @pytest.mark.parametrize("script", core(ASYNCHRONOUS, IN_CORE), ids=equations.ids)

@@ -88,6 +88,7 @@ def test_the_updates_of_a_call_come_one_after_the_other(script, quick, tmp_path)
     compare(quick, script, tmp_path)
 
 
+@pytest.mark.long
 @pytest.mark.plants_mistakes
 @pytest.mark.parametrize(
     "folder, fails, changes",

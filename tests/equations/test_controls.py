@@ -5,11 +5,11 @@ Each reference is written from the equation. A mistake is put into what the cont
 
 import numpy as np
 import pytest
-import references
 import support
 import test_equations
 import test_synchronous
 from lab import examples
+from tfrun.apps import references
 
 COMPARE = examples.load(examples.ROOT / "Measurements" / "Compare" / "compare.py")
 

@@ -20,10 +20,10 @@ import in_process
 import interleaved
 import numpy as np
 import pytest
-import references
 import support
 from lab import examples
 from problem import BATCH, LR, command_line, digits_like, draw
+from tfrun.apps import references
 
 SCRIPTS = equations.compared(equations.INTERLEAVED)
 
@@ -77,6 +77,7 @@ def test_an_example_is_another_one(name, reference, flags, schedule, tmp_path):
     compare(examples.main_script(name), tmp_path, reference, flags, schedule)
 
 
+@pytest.mark.long
 def test_aeamsgd_without_momentum_is_aeasgd(tmp_path):
     """--momentum must be above 0: this one changes no float32."""
     flags = {"local_steps": 4, "rho": 1.5, "momentum": 1e-30}
@@ -153,7 +154,9 @@ def compare_state(script, changes=()):
     interleaved.check_apart(compared, 1e-5)
 
 
-@pytest.mark.parametrize("folder", equations.asynchronous())
+@pytest.mark.parametrize(
+    "folder", support.some_in_core(equations.asynchronous(), ["DOWNPOUR", "AEAMSGD"])
+)
 def test_the_state_of_the_model_moves_with_each_step(folder):
     compare_state(examples.main_script(folder))
 
@@ -176,7 +179,7 @@ def test_a_state_that_does_not_reach_the_ps_is_caught():
         compare_state(examples.main_script("From-TensorFlow-1/HogWild-Sessions"), [(moves, "[]")])
 
 
-@pytest.mark.parametrize("script, fails, changes", equations.mistakes(SCRIPTS, core=2))
+@pytest.mark.parametrize("script, fails, changes", equations.mistakes(SCRIPTS, core=1))
 def test_a_mistake_is_caught(script, fails, changes, tmp_path):
     text = examples.replaced(script, changes)
     with support.fails_comparison(fails):

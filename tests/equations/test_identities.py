@@ -10,9 +10,9 @@ import interleaved
 import numpy as np
 import problem
 import pytest
-import references
 import support
 from lab import examples
+from tfrun.apps import references
 
 DYNSGD = examples.main_script("DynSGD")
 HOGWILD = examples.main_script("From-TensorFlow-1/HogWild-Sessions")
@@ -90,6 +90,7 @@ def in_a_ring(path, n, rounds, random=None, text=None, **flags):
         return max(seen[len(seen) // 2 :])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "folder, n, random, grows",
     [
@@ -134,6 +135,7 @@ def test_the_elastic_move_conserves_the_sum():
         assert np.allclose(everything(), before, atol=1e-5) and least > 0.3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("factor, grows", [(0.97, False), (1.03, True)])
 def test_where_elastic_averaging_stops_to_be_stable(factor, grows):
     """Three workers in turn, T = 1: stable for alpha <= (4 - 2 lr) / (4 - lr)."""
@@ -178,6 +180,7 @@ def test_a_force_that_is_a_gradient_late_diverges_where_the_papers_order_does_no
     assert last[0] > 1e6 and last[1] < 1e-35, last
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "speeds, expected",
     [
@@ -515,6 +518,7 @@ def check_delay(delay, grows, changes=()):
     assert (largest > 10) == grows, f"largest: |w| = {largest}"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "delay, grows", [pytest.param(1, True, marks=pytest.mark.long), (8, False)]
 )

@@ -16,13 +16,13 @@ import interleaved
 import numpy as np
 import problem
 import pytest
-import references
 import ring_workers
 import support
 import test_model_parallelism
 import test_sharded
 from lab import examples, regions
 from problem import BATCH, LR, SEED, command_line
+from tfrun.apps import references
 
 WEIGHTED = support.ROOT / "tests" / "problems" / "weighted.py"
 OPTIMIZER = examples.main_script("From-TensorFlow-1/Synchronous-SGD-Optimizer")
@@ -442,7 +442,7 @@ SESSIONS = examples.main_script("From-TensorFlow-1/HogWild-Sessions")
 HOGWILD = examples.main_script("HogWild")
 RING = examples.main_script("Ring-AllReduce")
 COORDINATOR = examples.main_script("Parameter-Server-Strategy")
-CORE = [HOGWILD, SESSIONS, RING, PLACES]
+CORE = [HOGWILD, SESSIONS, RING]
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ import pytest
 import support
 import tensorflow as tf
 from lab import examples
-from lab.measure import perceptron
 from problem import BATCH, LR, SEED, command_line, digits_like, gradient_on_digits
+from tfrun.apps import perceptron
 from tfrun.runs import metrics_csv, models
 from tfrun.runs.data import RunData
 

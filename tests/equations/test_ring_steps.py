@@ -12,10 +12,10 @@ import interleaved
 import numpy as np
 import problem
 import pytest
-import references
 import ring_workers
 import support
 from lab import examples
+from tfrun.apps import references
 
 SCRIPTS = equations.compared(equations.RINGS)
 STEPS = 12
@@ -71,7 +71,7 @@ def test_the_step_is_the_equation(script, n):
     compare(script, n)
 
 
-@pytest.mark.parametrize("script, fails, changes", equations.mistakes(SCRIPTS, core=1))
+@pytest.mark.parametrize("script, fails, changes", equations.mistakes(SCRIPTS, core=0))
 def test_a_mistake_is_caught(script, fails, changes):
     """Of four workers, so that one is no neighbour of a worker in gossip."""
     with support.fails_comparison(fails):

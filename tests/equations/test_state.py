@@ -16,11 +16,11 @@ import interleaved
 import numpy as np
 import problem
 import pytest
-import references
 import small_scripts
 import support
 from lab import examples, regions
 from problem import BATCH, SEED, command_line
+from tfrun.apps import references
 from tfrun.runs import models, summary
 from tfrun.runs.data import RunData
 
@@ -54,7 +54,7 @@ WITHOUT = {
     "Sparse-Embeddings/sparse_embeddings.py": "a table of words: see test_words_go_on",
     "Horovod-RingAllReduce/horovod_embeddings.py": "the same",
 }
-CORE = [SYNCHRONOUS, RING]
+CORE = [SYNCHRONOUS]
 # By night: each has the same regions around its algorithm as another that `all` tests.
 REPEATED = [
     DIFFERENT_RATES,

@@ -12,10 +12,9 @@ import interleaved
 import numpy as np
 import problem
 import pytest
-import references
 import support
 from lab import examples
-from lab.measure import perceptron
+from tfrun.apps import perceptron, references
 from tfrun.runs import summary
 from tfrun.runs.data import RunData
 
@@ -70,11 +69,13 @@ def warm_up(text=None, n=3):
     compare(SYNC, n, flags={"warmup_steps": 5}, text=text)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("n", [2, 3])
 def test_a_warm_up(n):
     warm_up(n=n)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("script", [SAGN, LOCAL], ids=equations.ids)
 def test_one_local_step_is_synchronous_sgd(script):
     compare(script, reference=references.Synchronous, flags={"local_steps": 1})
@@ -122,6 +123,7 @@ class KerasAdamW(references.Synchronous):
         return [loss]
 
 
+@pytest.mark.long
 def test_diloco_of_one_worker_without_momentum_is_adamw():
     """Its moments last from round to round, as if there were no rounds."""
     flags = {**equations.of(DILOCO).FLAGS, "outer_rate": 1, "outer_momentum": 1e-30}
@@ -139,6 +141,7 @@ def test_equal_rates_that_add_up_to_lr_are_synchronous_sgd():
         assert max(np.abs(a - b).max() for a, b in zip(workers.parameters(), expected.w)) < 1e-5
 
 
+@pytest.mark.long
 def test_several_workers_are_one_on_the_union_of_their_batches():
     with group(SYNC, 3, {}) as workers:
         w = [np.array(v, np.float64) for v in workers.parameters()]

@@ -1,7 +1,7 @@
 """Train-and-Evaluate: HogWild's rule, on mini-batches that come from files."""
 
 import problem
-from references import HogWild
+from tfrun.apps.references import HogWild
 
 REFERENCE = HogWild
 FLAGS = {}

@@ -387,10 +387,10 @@ def test_the_name_of_a_metric(name, adapted):
     """Catches a name that is refused although a file can have it."""
     module, _ = adapted()
     pair = ("min", lambda y, outputs: y)
-    assert module.checked({name: pair}).keys() == {name}
+    assert module.adapt_metrics({name: pair}).keys() == {name}
     for wrong in (*pair, pair), ["min", pair[1]], ("min", "max"):
         with pytest.raises(ValueError, match="must be .'max' or 'min', a function"):
-            module.checked({name: wrong})
+            module.adapt_metrics({name: wrong})
 
 
 @pytest.mark.parametrize(

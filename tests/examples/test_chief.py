@@ -11,8 +11,8 @@ import pytest
 import small_scripts
 import support
 from lab import examples
-from lab.measure import perceptron
 from problem import digits_like, draw
+from tfrun.apps import perceptron
 from tfrun.launch import cluster
 from tfrun.runs import models, summary
 from tfrun.runs.data import RunData

@@ -162,6 +162,7 @@ def rows_of_both(directory):
     return [rows_of(directory, f"worker-{k}") for k in (0, 1)]
 
 
+@pytest.mark.long
 def test_the_staleness_is_exact(two):
     """One less and one more are found as well, in the rows of the same run."""
     check_the_staleness(*rows_of_both(two[0]))

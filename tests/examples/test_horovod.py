@@ -14,13 +14,12 @@ import numpy as np
 import plugging
 import problem
 import pytest
-import references
 import support
 from lab import examples
-from lab.measure import perceptron
 from recovery import checkpoint
 from small_scripts import TFRUN
 from tfrun import errors
+from tfrun.apps import perceptron, references
 
 # The limit is that of a test alone: building Horovod, in the fixture, has its own.
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400, func_only=True)]

@@ -264,14 +264,15 @@ def on_one_core(function, *arguments, **more):
         os.sched_setaffinity(0, cores)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "folder",
     [
         "Parameter-Server-Strategy",
-        *(
-            pytest.param(name, marks=pytest.mark.long)
-            for name in ("HogWild", "Synchronous-SGD", "Model-Parallelism", "Collective-AllReduce")
-        ),
+        "HogWild",
+        "Synchronous-SGD",
+        "Model-Parallelism",
+        "Collective-AllReduce",
     ],
 )
 def test_one_core_is_enough(folder, tmp_path):

@@ -266,6 +266,7 @@ def test_only_the_evaluator_tests(stopped):
     assert support.result(stopped)["test_accuracy"] == evaluations(stopped)[-1][1] > 0.9
 
 
+@pytest.mark.long
 def test_tfrun_evaluate_agrees(stopped, tmp_path):
     """`tfrun evaluate` finds the same loss and accuracy of the last checkpoint."""
     copy = tmp_path / "copy"

@@ -9,11 +9,11 @@ from xml.etree import ElementTree
 
 import equations
 import pytest
-import references
 import support
 from lab import example_status, examples, new_example, reading_order
 from lab.drawings import shapes
 from lab.pages import own_results, readmes
+from tfrun.apps import references
 
 FEW = ["Non-Distributed-Setup", "Distributed-Setup", "HogWild"]
 NEW = "Further-Algorithms/Delay-Compensation"
@@ -47,7 +47,7 @@ def clone_of_few(root):
     (root / "CHANGELOG.md").write_text(changes)
     listed = ["docs/papers.txt", "docs/costs.md"]
     equation_files = [f"tests/equations/{new_example.stem(name)}.py" for name in FEW]
-    for name in [*listed, *equation_files, "tests/support/references.py"]:
+    for name in [*listed, *equation_files, "tfrun/apps/references.py"]:
         shutil.copyfile(support.ROOT / name, root / name)
     order = "\n  ".join(["One worker", *FEW])
     (root / "docs" / "reading-order.txt").write_text(f"{order}\n\nFurther algorithms\n")
@@ -114,6 +114,7 @@ def test_a_new_example_has_no_numbers(few_examples):
     )
     assert "Differs from:  HogWild: " in script and "# HogWild:" not in script
     assert "\ndef server(w, step, flags):" in script and "\ndef update(ps, " in script
+    assert f'\nOPTIMIZER = "ps"  # {new_example.TODO}' in script
     assert '"$here/../../activate.sh"' in (root / NEW / "run.sh").read_text()
     env = {**os.environ, "PYTHONPATH": f"{root}:{root}/tests/support"}
     equation = root / "tests" / "equations" / "delay_compensation.py"
@@ -368,6 +369,7 @@ def assert_references_are_missing(output, begun):
     assert errors == ["NotImplementedError"] * len(begun), output
 
 
+@pytest.mark.long
 @pytest.mark.short
 def test_a_new_example_can_be_tested_at_once(tmp_path):
     """Of the next test the first half, on the files of tests that compare and train all scripts.

@@ -8,7 +8,7 @@ import pathlib
 import types
 
 import pytest
-from lab import examples
+from lab import digests, examples
 from lab.measure import sessions
 from measurements import load
 from rich.console import Console
@@ -155,7 +155,7 @@ def test_digests(tmp_path):
     module = load(SHARED)
     module.write_digests(module.digests_of(["HogWild", "DynSGD", "HogWild"]), tmp_path)
     due = [
-        f' "{name}": "{examples.example_digest(examples.main_script(name))}"'
+        f' "{name}": "{digests.example_digest(examples.main_script(name))}"'
         for name in ("DynSGD", "HogWild")
     ]
     text = (tmp_path / "results_digests.json").read_text()

@@ -101,6 +101,7 @@ def test_an_interrupted_set_up_is_made_anew(project):
     assert code == 0 and prefix == str(project / ".venv"), told
 
 
+@pytest.mark.long
 def test_two_at_once_make_it_once(project):
     processes = [
         subprocess.Popen(

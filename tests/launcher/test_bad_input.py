@@ -494,6 +494,7 @@ METRIC = '("max", keras.metrics.sparse_categorical_accuracy)'
 OBJECT = '("max", keras.metrics.SparseCategoricalAccuracy())'
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "entry, shown, explanation",
     [

@@ -154,7 +154,7 @@ def test_what_a_plan_measures():
 
 def test_the_way_of_more_workers():
     """Catches: half of the bytes, the queue of the others, and a ring's own share of the bytes."""
-    run = plan.Run(2, 1, False, np.array([0.1]), 0.04, 0.02, 8e6, 1)
+    run = plan.MeasuredRun(2, 1, False, np.array([0.1]), 0.04, 0.02, 8e6, 1)
     # a pull and a push of 4 MB each over 1e8 B/s, of 6 workers: together 12, in turn 7 times
     assert plan.way_seconds(run, 6, 1e8, a) == pytest.approx((0.06 + 0.3, 0.06 * 3 + 0.5))
     assert plan.way_seconds(run._replace(servers=2), 6, 1e8, 0) == pytest.approx((0.2, 0.18 + 0.24))
@@ -168,7 +168,7 @@ def test_the_way_of_more_workers():
 
 def test_a_plan_of_workers_that_vary_little():
     """Catches: rates of another number of mini-batches, wrong shares, and who waits."""
-    run = plan.Run(2, 0, True, np.array([0.1]), 0.04, 0.02, 8e6, 3)
+    run = plan.MeasuredRun(2, 0, True, np.array([0.1]), 0.04, 0.02, 8e6, 3)
     planned = plan.predict(run, 4)
     assert planned["rate"] == pytest.approx([12 / (0.1 + 0.06 * 3), 12 / 0.16], rel=1e-3)
     shares = planned["shares"]
@@ -190,7 +190,7 @@ def test_a_plan_of_workers_that_vary_little():
 
 def test_the_words_of_a_plan():
     """Catches: a number in another unit, and words of a ps for a ring."""
-    run = plan.Run(2, 1, False, np.array([0.1, 0.3]), 0.04, 0.02, 8e6, 1)
+    run = plan.MeasuredRun(2, 1, False, np.array([0.1, 0.3]), 0.04, 0.02, 8e6, 1)
     planned = {"rate": [1234, 5678.25], "staleness": [3, 1.26], "shares": {"computing": 0.256}}
     lines = plan.report_lines(
         run, "HogWild", 7, planned, {"one": 2.0, "two": 1.5, "three": 1}, "a link"

@@ -16,7 +16,7 @@ import pytest
 import support
 from tfrun.commands import kill, monitor, status
 from tfrun.launch.supervisor import Run
-from tfrun.runs import registry, times
+from tfrun.runs import registry, waiting
 
 SLEEPS = ["sleep", "60"]
 
@@ -75,7 +75,7 @@ def record(folder, tfrun, *processes, **changes):
 
 def other_start(pid):
     """Returns the identity of an earlier process that had this id."""
-    first, boot = times.start_of(pid).split()
+    first, boot = waiting.start_of(pid).split()
     return {"pid": pid, "start": f"{int(first) - 1} {boot}"}
 
 
@@ -143,13 +143,13 @@ def test_the_start_of_a_process_of_any_name(start, tmp_path):
     shutil.copy(shutil.which("sleep"), odd)
     plain, named = start(), start(str(odd), "60")
     support.wait_until(lambda: psutil.Process(named.pid).name() == odd.name, 5, "a name")
-    first, second = (times.start_of(each.pid).split() for each in (plain, named))
+    first, second = (waiting.start_of(each.pid).split() for each in (plain, named))
     assert first[1] == second[1] and 0 <= int(second[0]) - int(first[0]) < 1000
     ticks_now = time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK")
     assert abs(ticks_now - int(second[0])) < 60 * os.sysconf("SC_CLK_TCK")
     named.kill()
     named.wait()
-    assert times.start_of(named.pid) is None and registry.identity(named.pid) is None
+    assert waiting.start_of(named.pid) is None and registry.identity(named.pid) is None
 
 
 def test_what_is_left_of_a_run(start, tmp_path):

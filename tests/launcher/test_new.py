@@ -13,7 +13,7 @@ import tfrun
 import yaml
 from lab import examples
 from tfrun import cli, problems
-from tfrun.apps import app, equation, material
+from tfrun.apps import app, material
 from tfrun.commands import job
 from tfrun.launch import without_notices
 
@@ -173,15 +173,6 @@ def test_the_clone_names_itself(tmp_path, monkeypatch, capsys):
     make(tmp_path, monkeypatch, "HogWild")
     line = f"pip wheel --no-deps -w my-app {support.ROOT}\n"
     assert capsys.readouterr().out.endswith(line)
-
-
-def test_a_module_called_references_of_somebody_else(monkeypatch):
-    """Catches a reference that imports it, and an import of it that leads elsewhere afterwards."""
-    theirs = types.ModuleType("references")
-    monkeypatch.setitem(sys.modules, "references", theirs)
-    found = equation.read(SCRIPTS["ADAG"], "parameter server, asynchronous")
-    assert found.reference == "Adag" and "class Easy(HogWild)" in found.sources
-    assert sys.modules["references"] is theirs
 
 
 @pytest.mark.nightly

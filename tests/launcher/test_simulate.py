@@ -328,7 +328,7 @@ NONSENSE = {
 
 
 def a_run():
-    return plan.Run(2, 1, False, np.ones(50), 0.1, 0.1, 8.0, 1.0)
+    return plan.MeasuredRun(2, 1, False, np.ones(50), 0.1, 0.1, 8.0, 1.0)
 
 
 NONSENSE |= {

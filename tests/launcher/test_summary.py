@@ -10,7 +10,7 @@ from run_files import COLUMNS, TESTS, flags, metrics, push, test
 from tfrun import formatting
 from tfrun.commands.summary import conclude
 from tfrun.pictures import curves
-from tfrun.runs import events, metrics_csv, run_directory, summary
+from tfrun.runs import event_files, metrics_csv, run_directory, summary
 from tfrun.runs.data import RunData
 
 
@@ -400,7 +400,7 @@ def test_events_for_tensorboard(tmp_path):
     lines = [push(12, 3, 1), push(12.5, 4, 3), push(13, 5, 0, 64), push(14.25, 6), *late]
     metrics(directory, "worker-1", *lines)
     for _ in range(2):  # a run that goes on is concluded twice
-        events.write(RunData.read(directory))
+        event_files.write(RunData.read(directory))
     found = board(directory / "tensorboard")
     assert '"batch_size": 32' in found["worker-0"].pop("flags")
     assert found == {
@@ -427,7 +427,7 @@ def test_events_for_tensorboard(tmp_path):
 def test_events_while_a_run_trains(tmp_path):
     """What `tfrun tensorboard` adds: rows that came since, and flags.json once there is one."""
     metrics(tmp_path / "run", "worker-0", push(10, 1), push(11, 2))
-    live = events.Events(tmp_path / "board")
+    live = event_files.Events(tmp_path / "board")
     live.update(RunData.read(tmp_path / "run"))
     assert board(tmp_path / "board")["worker-0"]["loss"] == [(1, 0.5), (2, 0.5)]
     flags(tmp_path / "run")

@@ -6,7 +6,7 @@ import pytest
 import run_files
 from records import three_pushes
 from tfrun.commands import tensorboard
-from tfrun.runs import events
+from tfrun.runs import event_files
 from tfrun.runs.data import RunData
 
 pytestmark = pytest.mark.usefixtures("own_records")
@@ -17,7 +17,7 @@ def test_the_time_of_an_event():
     three_pushes()
     os.utime("r/flags.json", (77, 77))
     written, content = [], []
-    board = events.Events("board")
+    board = event_files.Events("board")
     board.write_event = lambda *arguments: written.append(arguments[:3])
     board.write_scalars = lambda name, row, scalars: content.append(
         (name, row["push_time"], row["global_step"], sorted(scalars))

@@ -289,6 +289,7 @@ def test_a_live_table_on_a_terminal(tmp_path):
         assert b"stopped" in output.split(b"worker 1")[-1]
 
 
+@pytest.mark.long
 def test_monitor_of_runs_that_have_ended(tmp_path):
     write(tmp_path, "sys.exit(4 * index)")
     run(tmp_path, "--workers", "2")
@@ -357,6 +358,7 @@ def test_a_killed_launcher_is_lost_and_kill_cleans(tmp_path):
         assert not tasks(tmp_path) and states() == ["stopped"]
 
 
+@pytest.mark.long
 def test_records_that_are_stale_or_cut_short(tmp_path, record):
     """Another process with the same id is not the run's; a half-written record is none."""
     path, content = record
@@ -452,6 +454,7 @@ def test_a_run_without_a_place_for_its_record(tmp_path):
     assert code == 0 and "tfrun status will not know" in lines[0]
 
 
+@pytest.mark.long
 def test_which_run_is_meant(tmp_path):
     with running(tmp_path / "one"), running(tmp_path / "two"):
         names = [("run", "may mean 2 runs"), ("none", "there is no run none"), ("", "RUN is empty")]

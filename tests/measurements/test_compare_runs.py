@@ -14,6 +14,7 @@ import pytest
 import run_files
 import support
 from compared import EQUAL, ONE, ONE_RUN, tried
+from lab import digests
 from measurements import check_rows, load
 
 # A run -------------------------------------------------------------------------------------------
@@ -283,7 +284,7 @@ def test_a_session_of_compare(tmp_path):
     assert [end.tuning for _, end, _, validation in starts if validation != end.tuning] == []
     assert {(start.law, start.mean) for start, *_ in starts} == {(0.1, 0.03)}
     known = json.loads((tmp_path / "measured.json").read_text())[f"{EQUAL}: HogWild"]
-    assert known["digest"] == module.examples.example_digest(support.ROOT / "HogWild/hogwild.py")
+    assert known["digest"] == digests.example_digest(support.ROOT / "HogWild/hogwild.py")
     script = support.ROOT / "HogWild" / "hogwild.py"
     changed = load(ONE_RUN).changed_texts(starts[-1][0], False)["hogwild.py"]
     assert "late(outputs, 0.1, 0.03, 8, 202)" in changed

@@ -13,8 +13,9 @@ import types
 import numpy as np
 import pytest
 from lab import examples
-from lab.measure import delays, perceptron, sessions
+from lab.measure import delays, sessions
 from measurements import MEASUREMENTS, cells, figures, load, points
+from tfrun.apps import perceptron
 
 DRIVER, THEORY = "Same-Staleness", "Measurements/Same-Staleness/theory.py"
 

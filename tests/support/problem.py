@@ -3,9 +3,8 @@
 import functools
 
 import numpy as np
-import references
 from lab import examples
-from lab.measure import perceptron
+from tfrun.apps import perceptron, references
 
 LR, BATCH, SEED = 0.3, 8, 5
 SPARSE = examples.main_script("Sparse-Embeddings")

@@ -1,13 +1,11 @@
 """Reads an example's file of tests/equations: its reference in NumPy, and two of its mistakes."""
 
 import ast
-import contextlib
-import sys
+import inspect
 import types
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from tfrun.apps import material
+from tfrun.apps import material, perceptron, references
 
 # {a kind of script: the test in templates/ for it}; any other kind is tested by whole runs.
 TESTS = {"parameter server, asynchronous": "test_functions.py"}
@@ -43,8 +41,7 @@ def read(script: str, kind: str) -> Equation:
     MISTAKES; DEFAULTS in tests/support/equations.py lists what APP may have.
     """
     path = material.equation(script)
-    with importable_references() as references:
-        file = module("equation", path)
+    file = module("equation", path)
     chosen = getattr(file, "APP", {})
     mistakes = {
         name: changes for named in file.MISTAKES.values() for name, changes in named.items()
@@ -53,7 +50,7 @@ def read(script: str, kind: str) -> Equation:
     reference = chosen.get("reference") or file.REFERENCE
     test = chosen.get("test") or TESTS.get(kind, RUNS)
     return Equation(
-        sources=sources(reference, references, path, test == RUNS),
+        sources=sources(reference, path, test == RUNS),
         reference=reference.__name__,
         flags={**getattr(file, "FLAGS", {}), **chosen.get("flags", {})},
         mistakes={name: mistakes[name] for name in names},
@@ -70,42 +67,30 @@ def module(name: str, path: str) -> types.ModuleType:
     return made
 
 
-@contextlib.contextmanager
-def importable_references() -> Iterator[types.ModuleType]:
-    """Yields the module references, which files of tests/equations import meanwhile."""
-    references, before = module("references", material.REFERENCES), sys.modules.get("references")
-    sys.modules["references"] = references
-    try:
-        yield references
-    finally:
-        sys.modules.pop("references")
-        if before:
-            sys.modules["references"] = before
-
-
-def sources(reference: type, references: types.ModuleType, path: str, trains: bool) -> str:
+def sources(reference: type, path: str, trains: bool) -> str:
     """Returns the source of a reference, below those of its bases.
 
     path: of its example's file, whose other classes and functions come along. trains: whether the
-    test trains the perceptron of lab/measure/perceptron.py, which then stands there, too.
+    test trains the perceptron of perceptron.py, which then stands there, too.
     """
     order = [kind for kind in reversed(reference.__mro__) if kind is not object]
     shared = [kind.__name__ for kind in order if getattr(references, kind.__name__, None) is kind]
     wanted = ["Gradient", *shared] if shared else []
-    parts = definitions(material.REFERENCES, wanted)
+    parts = definitions(inspect.getsource(references), wanted)
     if trains:
-        parts += definitions(material.PERCEPTRON, ["ACTIVATIONS", "loss_and_gradient"])
+        text = inspect.getsource(perceptron)
+        parts += definitions(text, ["ACTIVATIONS", "loss_and_gradient"])
     if reference.__name__ not in shared:
-        parts += definitions(path, None)
+        parts += definitions(material.text(path), None)
     return "\n\n\n".join(parts)
 
 
-def definitions(path: str, names: list[str] | None) -> list[str]:
-    """Returns the source of these top-level names of a file; of all classes and functions if None.
+def definitions(text: str, names: list[str] | None) -> list[str]:
+    """Returns the source of these top-level names of a text; of all classes and functions if None.
 
-    They come in the order of the file.
+    They come in the order of the text.
     """
-    text, found = material.text(path), []
+    found: list[str] = []
     lines = text.splitlines()
     for node in ast.parse(text).body:
         own = defined_names(node)

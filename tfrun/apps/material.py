@@ -12,8 +12,6 @@ COPIES = pathlib.Path(__file__).with_name("material")
 ROOT = COPIES if COPIES.is_dir() else pathlib.Path(__file__).parents[2]
 PARENTS = ("", "Further-Algorithms")  # the folders in which examples stand
 HOROVOD = "Horovod-RingAllReduce"
-REFERENCES = "tests/support/references.py"
-PERCEPTRON = "lab/measure/perceptron.py"
 # What builds Horovod, and where two of its functions stand.
 BUILD, REQUIREMENTS = f"{HOROVOD}/build/build.py", f"{HOROVOD}/build/requirements.txt"
 ENVIRONMENT = "lab/environment.py"
@@ -43,7 +41,7 @@ def launcher(script: str) -> str:
 
 def files(root: pathlib.Path = ROOT) -> list[str]:
     """Returns the paths, below `root`, of all files that `tfrun new` reads."""
-    paths = [REFERENCES, PERCEPTRON, BUILD, REQUIREMENTS, ENVIRONMENT]
+    paths = [BUILD, REQUIREMENTS, ENVIRONMENT]
     for script in scripts(root).values():
         paths += [script, launcher(script), equation(script)]
     return paths

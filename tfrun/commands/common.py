@@ -1,8 +1,11 @@
 """What commands share: the argument RUN, the record that it means, and tables on the screen."""
 
+import argparse
 import os
 import pathlib
 import sys
+from collections.abc import Callable
+from typing import Any
 
 from rich.console import Console
 
@@ -33,7 +36,24 @@ def parser(
     return new_parser
 
 
-def find(name: str | None, unreadable_too: bool = False, moved_too: bool = False) -> dict:
+def parser_of_script(name: str, description: str) -> Parser:
+    """Returns the parser of a command that imports the script of a run."""
+    new_parser = parser(name, description, run=None, json_too=False)
+    new_parser.add_argument("directory", metavar="DIR", type=pathlib.Path, help="the run directory")
+    new_parser.add_argument("--script", metavar="FILE", help="instead of the script that ran")
+    return new_parser
+
+
+def exit_code(action: Callable[[argparse.Namespace], object], flags: argparse.Namespace) -> int:
+    """Calls action(flags); returns 0, or 1 after one line that says what does not work."""
+    try:
+        action(flags)
+    except (OSError, ValueError, ImportError) as error:
+        return fail(error, 1)
+    return 0
+
+
+def find(name: str | None, unreadable_too: bool = False, moved_too: bool = False) -> dict[str, Any]:
     """Returns the record that `name` means: a run, a part of its name, or its directory.
 
     Without a name it is the newest run that goes on, else the newest. Ends with one line if there
@@ -64,7 +84,7 @@ def find(name: str | None, unreadable_too: bool = False, moved_too: bool = False
     return record
 
 
-def refresh(record: dict) -> dict:
+def refresh(record: dict[str, Any]) -> dict[str, Any]:
     """Returns the record as it is now; if it has gone, as it was, with the state removed."""
     if record["path"] is None:  # a directory that has moved
         return record

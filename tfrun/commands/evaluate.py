@@ -17,8 +17,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before the import, or its 
 import tensorflow as tf
 
 from tfrun.arguments import seconds
-from tfrun.commands import export
-from tfrun.runs import metrics_csv, models, progress, times
+from tfrun.commands import common
+from tfrun.runs import metrics_csv, models, progress, waiting
 
 TASK = "evaluator-0"
 POLL_SECONDS = 0.5
@@ -64,7 +64,7 @@ class Evaluator:
 
 def wait_for(find: Callable[[], Any], timeout: float, what: str) -> Any:
     """Returns what find() finds. Raises TimeoutError if it finds nothing in so many seconds."""
-    if found := times.wait_for(find, timeout, POLL_SECONDS):
+    if found := waiting.wait_for(find, timeout, POLL_SECONDS):
         return found
     raise TimeoutError(f"no new {what} came in {timeout:g} s")
 
@@ -91,13 +91,13 @@ def run(flags: argparse.Namespace) -> None:
 
 def command(arguments: list[str]) -> int:
     """Runs the command; returns its exit code."""
-    parser = export.parser("evaluate", __doc__)
+    parser = common.parser_of_script("evaluate", __doc__)
     parser.add_argument("--follow", action="store_true", help="test new checkpoints as they come")
     text = "wait so long for each (600)"
     parser.add_argument("--timeout", type=seconds, default=600, metavar="S", help=text)
     text = "the last update to follow to (as the run's flags)"
     parser.add_argument("--steps", type=int, metavar="N", help=text)
-    return export.exit_code(run, parser.parse_args(arguments))
+    return common.exit_code(run, parser.parse_args(arguments))
 
 
 if __name__ == "__main__":

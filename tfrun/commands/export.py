@@ -8,11 +8,10 @@ import pathlib
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from tfrun import formatting
-from tfrun.arguments import Parser, fail
 from tfrun.commands import common
 from tfrun.runs import models
 
@@ -35,23 +34,6 @@ def write(model: Any, directory: pathlib.Path) -> Iterator[str]:
             yield f"wrote {(partial / name).replace(directory / name)}"
 
 
-def parser(name: str, description: str) -> Parser:
-    """Returns the parser of a command that imports the script of a run."""
-    made = common.parser(name, description, run=None, json_too=False)
-    made.add_argument("directory", metavar="DIR", type=pathlib.Path, help="the run directory")
-    made.add_argument("--script", metavar="FILE", help="instead of the script that ran")
-    return made
-
-
-def exit_code(action: Callable[[argparse.Namespace], object], flags: argparse.Namespace) -> int:
-    """Calls action(flags); returns 0, or 1 after one line that says what does not work."""
-    try:
-        action(flags)
-    except (OSError, ValueError, ImportError) as error:
-        return fail(error, 1)
-    return 0
-
-
 def run(flags: argparse.Namespace) -> None:
     """Exports the model. Raises OSError, ValueError, ImportError."""
     directory = flags.directory.resolve()
@@ -64,7 +46,8 @@ def run(flags: argparse.Namespace) -> None:
 
 def command(arguments: list[str]) -> int:
     """Runs the command; returns its exit code."""
-    return exit_code(run, parser("export", __doc__).parse_args(arguments))
+    parser = common.parser_of_script("export", __doc__)
+    return common.exit_code(run, parser.parse_args(arguments))
 
 
 if __name__ == "__main__":

@@ -3,13 +3,14 @@
 import contextlib
 import json
 import time
+from typing import Any
 
 import psutil
 
 from tfrun.arguments import fail
 from tfrun.commands import common
 from tfrun.runs import registry, run_directory
-from tfrun.runs.times import wait_for
+from tfrun.runs.waiting import wait_for
 
 STOP_SECONDS = 4  # that tfrun has to end its tasks before it is killed, and they
 
@@ -33,7 +34,7 @@ def command(arguments: list[str]) -> int:
     return 0
 
 
-def kill(record: dict) -> list[int]:
+def kill(record: dict[str, Any]) -> list[int]:
     """Ends a run, first kindly; returns the ids of the processes that had to be killed."""
     if record["state"] == "unreadable":
         record["path"].unlink(missing_ok=True)

@@ -55,7 +55,7 @@ def gpu_figures() -> dict[str, tuple[float, int]]:
     return figures
 
 
-def resources(record: dict, processes: dict) -> dict[str, dict]:
+def resources(record: dict[str, Any], processes: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Returns {task: {"cpu_percent", "memory_bytes", "threads"}} of the tasks that run.
 
     cpu_percent is 100 for one core in use since the last look, None at the first look at a task.
@@ -80,7 +80,7 @@ def resources(record: dict, processes: dict) -> dict[str, dict]:
     return used
 
 
-def snapshot(record: dict, processes: dict) -> dict:
+def snapshot(record: dict[str, Any], processes: dict[str, Any]) -> dict[str, Any]:
     """Returns all that monitor shows of a run, as --json prints it."""
     used, now = resources(record, processes), time.time()
     gpus = gpu_figures() if any(task["gpus"] != "-1" for task in record["tasks"]) else {}

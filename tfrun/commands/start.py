@@ -134,6 +134,7 @@ class CheckedCommand(NamedTuple):
     jobs: dict[str, int]  # {job: number of tasks}
     shares: dict[tuple[str, int], resources.Share]  # of each task what it has of its own
     problem_copy: problems.ProblemCopy | None
+    script: str  # the file of the command that is one of Python's, else its first word
 
 
 def check(arguments: list[str], runs: int = 1) -> CheckedCommand:
@@ -147,13 +148,14 @@ def check(arguments: list[str], runs: int = 1) -> CheckedCommand:
     numbers["evaluator"] = int(flags.evaluator or flags.own_evaluator)
     jobs = {job: n for job, n in numbers.items() if n}
     shares = resources.shares(jobs, flags.cpus, flags.gpus, flags.memory, runs)
-    return CheckedCommand(flags, jobs, shares, problem_copy)
+    script = problems.script_of([flags.script, *flags.arguments])
+    return CheckedCommand(flags, jobs, shares, problem_copy, script)
 
 
 def command(arguments: list[str]) -> int:
     """Launches, or prints what it would launch; returns the exit code."""
     try:
-        flags, jobs, shares, problem_copy = check(arguments)
+        flags, jobs, shares, problem_copy, script = check(arguments)
         host_of_task = hosts.deal(jobs, flags.hosts) if flags.hosts else None
     except ValueError as error:
         return fail(error)
@@ -163,7 +165,6 @@ def command(arguments: list[str]) -> int:
         jobs = {"worker": horovod.ranks(program)}
     else:
         program = [sys.executable, *program]
-    script = next((word for word in program if word.endswith(".py")), flags.script)
     if {"-h", "--help"} & set(flags.arguments):  # of the script, which needs no cluster for it
         return without_notices.run([sys.executable, script, "--help"])
     example = run_directory.example_of(script)

@@ -2,6 +2,7 @@
 
 import json
 import time
+from typing import Any
 
 from rich.table import Table
 
@@ -44,7 +45,7 @@ def command(arguments: list[str]) -> int:
     return 0
 
 
-def status(record: dict) -> dict:
+def status(record: dict[str, Any]) -> dict[str, Any]:
     """Returns what status shows of a run, as --json prints it. age_seconds: how long it ran."""
     facts = {n: record[n] for n in registry.FACTS} | {"update": None, "steps": None, "test": {}}
     end = time.time() if record["state"] == "running" else record["ended"]

@@ -8,7 +8,7 @@ from tfrun import formatting
 from tfrun.arguments import fail
 from tfrun.commands import common
 from tfrun.pictures import curves
-from tfrun.runs import events, summary
+from tfrun.runs import event_files, summary
 from tfrun.runs.data import RunData
 
 
@@ -21,7 +21,7 @@ def command(arguments: list[str]) -> int:
     try:
         run = RunData.read(*flags.paths)
         result = summary.write(run)
-        events.write(run)
+        event_files.write(run)
     except (OSError, ValueError) as error:
         return fail(error, 1)
     if flags.line:
@@ -54,7 +54,7 @@ def conclude(directory: pathlib.Path, code: int, say: Callable[[str], object]) -
         say(result["other_data"])
         code = code or 1
     try:
-        events.write(run)
+        event_files.write(run)
         picture = curves.draw(run)
     except OSError as error:
         say(f"there is no picture: {error}")

@@ -9,7 +9,7 @@ import time
 from tfrun.arguments import fail
 from tfrun.commands import common
 from tfrun.launch import signals, without_notices
-from tfrun.runs import events
+from tfrun.runs import event_files
 from tfrun.runs.data import RunData
 
 REFRESH_SECONDS = 5
@@ -36,7 +36,7 @@ def serve(directory: str, folder: str, port: str) -> int:
     # Imported here, because it prints notices, which without_notices removes.
     from tensorboard import program
 
-    run_events = events.Events(folder)
+    run_events = event_files.Events(folder)
     run_events.update(RunData.read(directory))
     board = program.TensorBoard()
     # Not fast: no second process, of which something could be left.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 
-def product(grid: Mapping[str, Iterable]) -> list[dict[str, Any]]:
+def product(grid: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
     """Returns all combinations of {name: [values]}, each {name: value}; of {} an empty one."""
     return [dict(zip(grid, values)) for values in itertools.product(*grid.values())]
 
@@ -20,7 +20,7 @@ def text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def first_duplicate(values: Iterable) -> tuple[str, str] | None:
+def first_duplicate(values: Iterable[Any]) -> tuple[str, str] | None:
     """Returns the first two values of a list that give a script the same, as texts; or None."""
     texts: dict[object, str] = {}
     for value in values:
@@ -66,7 +66,7 @@ def deal(gpus: list[str], n: int) -> list[list[str]]:
 
 def run(
     names: Iterable[str],
-    slots: Sequence,
+    slots: Sequence[Any],
     run_one: Callable[[str, Any], object],
     stop: Callable[[], object],
 ) -> None:

@@ -37,8 +37,8 @@ class Task:
         self.path: pathlib.Path = directory / f"{formatting.file_name(name)}.log"
         self.command, self.env = command, {**os.environ, **env}
         self.log: io.FileIO | None = open(self.path, "ab", buffering=0)
-        self.process: subprocess.Popen | None = None
-        self.identity: dict | None = None
+        self.process: subprocess.Popen[bytes] | None = None
+        self.identity: dict[str, Any] | None = None
         self.exit_code: int | None = None  # of the last process; None while it runs
         self.starts = 0
         self.free_starts = 0  # of these, which --restarts does not count
@@ -153,7 +153,7 @@ class Task:
             return "done"
         return "stopped" if self.was_stopped else "failed"
 
-    def record(self) -> dict:
+    def record(self) -> dict[str, Any]:
         """Returns what the record of the run says about this task."""
         return {
             "task": self.name,
@@ -174,7 +174,7 @@ def as_on_a_terminal(line: bytes) -> bytes:
     return line.rstrip(b"\r").rpartition(b"\r")[2]
 
 
-def has_ended(process: subprocess.Popen) -> bool:
+def has_ended(process: subprocess.Popen[bytes]) -> bool:
     """Returns whether a child has ended, if possible without reaping, so that it keeps its id."""
     if not hasattr(os, "waitid"):
         return process.poll() is not None
@@ -187,7 +187,7 @@ def start_process(
     cpus: list[int] | None = None,
     number: int = signal.SIGKILL,
     **more: Any,
-) -> subprocess.Popen:
+) -> subprocess.Popen[bytes]:
     """Starts a process in a session of its own, with one pipe for all that it prints, bytes.
 
     cpus, number: the cores that it may use; the signal that it gets when tfrun dies. more: for

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 
-from tfrun.runs import times
+from tfrun.runs import waiting
 
 
 def main() -> None:
@@ -23,7 +23,7 @@ def main() -> None:
     for group, start in groups.items():
         # If the leader has ended, the processes that it started keep its group. If another process
         # has the leader's id, the group is a stranger's.
-        if start and times.start_of(group) in (None, start):
+        if start and waiting.start_of(group) in (None, start):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(group, signal.SIGKILL)
 

@@ -103,16 +103,21 @@ def is_folder(folder: pathlib.Path) -> bool:
     return (folder / "__init__.py").exists() or spec is None or not spec.origin
 
 
+def script_of(command: Sequence[str]) -> str:
+    """Returns the first word of a command that ends with .py; without one, its first word."""
+    return next((word for word in command if word.endswith(".py")), command[0])
+
+
 def make_copy(problem: str | pathlib.Path | None, command: Sequence[str]) -> ProblemCopy | None:
     """Returns the ProblemCopy that a run directory gets; None without a problem.
 
-    problem: the path of the file. command: the first word in it that ends with .py is the script.
+    problem: the path of the file. command: what starts a task; script_of() says which script.
     Raises ValueError, one line, where either does not fit.
     """
     if not problem:
         return None
     problem = pathlib.Path(problem).resolve()
-    original = next((word for word in command if word.endswith(".py")), command[0])
+    original = script_of(command)
     script = pathlib.Path(original)
     if not problem.is_file():
         raise ValueError(f"there is no problem {problem}")

@@ -60,7 +60,7 @@ def refuse_batches(dataset: tf.data.Dataset, where: str) -> None:
             )
 
 
-def stacked(elements: Iterator) -> tuple | None:
+def stacked(elements: Iterator[Any]) -> tuple[Any, ...] | None:
     """Returns elements as (x, y) or (x, y, weight) of arrays with a row for each; None of none."""
     rows = list(elements)
     if not rows:
@@ -157,13 +157,13 @@ def mini_batches(
 def gradients_of(
     script: dict[str, Any],
     dataset: tf.data.Dataset,
-    pack: Callable,
+    pack: Callable[..., Any],
     shuffle: int | bool,
     model: Any,
-    state: list,
+    state: list[Any],
     flags: Any,
     rank: int,
-) -> Callable:
+) -> Callable[..., Any]:
     """Returns gradient(w, number) -> (loss, g), means over the next mini-batch of the dataset.
 
     pack(element): the arrays x, y of a mini-batch as the script takes them. w: a vector, or a list.
@@ -178,7 +178,7 @@ def gradients_of(
     # Before Python ends: a generator of the user's could not be closed any more, and would wait.
     atexit.register(tf.raw_ops.DestroyResourceOp, resource=iterator._iterator_resource)
 
-    def gradient(w: Any, number: tf.Tensor, *_: Any) -> tuple:
+    def gradient(w: Any, number: tf.Tensor, *_: Any) -> tuple[Any, ...]:
         began = tf.numpy_function(position.begin, [number], tf.int64)
         with tf.control_dependencies([began]):
             (epoch, i), element = next(iterator)

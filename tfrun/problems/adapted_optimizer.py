@@ -96,7 +96,7 @@ def refuse_what_needs_all(make_optimizer: Callable[[], Any]) -> None:
     gradients = random.normal(size=(PROBE_STEPS, PROBE_SIZE)) * 10.0 ** np.arange(PROBE_SIZE)
     half = PROBE_SIZE // 2
 
-    def moved(begin: int, end: int, shape: tuple = (-1,)) -> np.ndarray:
+    def moved(begin: int, end: int, shape: tuple[Any, ...] = (-1,)) -> np.ndarray:
         w = keras.Variable(start[begin:end].reshape(shape), dtype="float32")
         step = Step(make_optimizer(), [w])
         for g in gradients:
@@ -161,7 +161,9 @@ class CountedStep:
         return self._part.count
 
 
-def server_with(make_optimizer: Callable[[], Any], server: Callable) -> Callable:
+def server_with(
+    make_optimizer: Callable[[], Any], server: Callable[..., Any]
+) -> Callable[..., Any]:
     """Returns server(), in which a step of the optimizer takes the place of a subtraction."""
 
     @functools.wraps(server)
@@ -179,11 +181,11 @@ def server_with(make_optimizer: Callable[[], Any], server: Callable) -> Callable
     return wrapped
 
 
-def counted(steps_together: Callable) -> Callable:
+def counted(steps_together: Callable[..., Any]) -> Callable[..., Any]:
     """Returns steps_together(), where a PsPart learns the number of the step that it makes."""
 
-    def wrapped(w: PsPart, step: Any, n: int, N: int, move: Callable) -> Any:
-        def move_counted(steps: tf.Tensor, gradients: list) -> Any:
+    def wrapped(w: PsPart, step: Any, n: int, N: int, move: Callable[..., Any]) -> Any:
+        def move_counted(steps: tf.Tensor, gradients: list[Any]) -> Any:
             w.count = steps
             return move(steps, gradients)
 
@@ -289,7 +291,7 @@ class MovedVector:
         return self.w.assign(tf.concat([tf.reshape(v, [-1]) for v in moved], 0))
 
 
-class MovedList(list):
+class MovedList(list[Any]):
     """Stands for a list of variables: when something was subtracted from each, all make a step."""
 
     def __init__(self, w: list[Any], own: OwnStep) -> None:
@@ -320,7 +322,7 @@ class MovedVariable:
         self.all.subtract(self, delta)
 
 
-def algorithm_with(algorithm: Callable) -> Callable:
+def algorithm_with(algorithm: Callable[..., Any]) -> Callable[..., Any]:
     """Returns algorithm(), in which a step of the optimizer takes the place of a subtraction."""
 
     def wrapped(w: Any, step: Any, gradient: Any, *others: Any) -> Any:
@@ -331,20 +333,22 @@ def algorithm_with(algorithm: Callable) -> Callable:
     return wrapped
 
 
-def gradients_with(place: str, gradients: Callable) -> Callable:
+def gradients_with(place: str, gradients: Callable[..., Any]) -> Callable[..., Any]:
     """Returns gradients(): of what is trained, and for "local" in the optimizer's direction."""
 
-    def wrapped(model: Any, state: list, x: Any, y: Any, flags: Any, rank: int) -> Callable:
+    def wrapped(
+        model: Any, state: list[Any], x: Any, y: Any, flags: Any, rank: int
+    ) -> Callable[..., Any]:
         with_slots = model.__dict__["with_slots"]
         plain_state, slots = with_slots.divide(model, state)
         gradient = gradients(with_slots.trained, plain_state, x, y, flags, rank)
         own = OwnStep(with_slots.step, slots, flags.learning_rate)
 
-        def direction(w: Any, number: tf.Tensor) -> tuple:
+        def direction(w: Any, number: tf.Tensor) -> tuple[Any, ...]:
             loss, g = gradient(w, number)
             return loss, own.direction(w, g)
 
-        def at_variable(w: Any, number: tf.Tensor, *watch: Any) -> tuple:
+        def at_variable(w: Any, number: tf.Tensor, *watch: Any) -> tuple[Any, ...]:
             return gradient(w.w if isinstance(w, MovedVector) else w, number, *watch)
 
         result = direction if place == "local" else at_variable
@@ -358,11 +362,17 @@ def gradients_with(place: str, gradients: Callable) -> Callable:
 
 
 def adamw_steps(
-    w_k: tf.Tensor, m: Any, v: Any, before: Any, first: Any, gradient: Callable, flags: Any
-) -> tuple:
+    w_k: tf.Tensor,
+    m: Any,
+    v: Any,
+    before: Any,
+    first: Any,
+    gradient: Callable[..., Any],
+    flags: Any,
+) -> tuple[Any, ...]:
     """Takes the place of T steps of AdamW on a worker; m and v stay as they are."""
 
-    def local_step(t: Any, _: Any, w_k: tf.Tensor) -> tuple:
+    def local_step(t: Any, _: Any, w_k: tf.Tensor) -> tuple[Any, ...]:
         loss, direction = gradient(w_k, first + t)
         return t + 1, loss, w_k - flags.learning_rate * direction
 

@@ -362,7 +362,7 @@ def to_float32(values: Any) -> Any:
     return keras.tree.map_structure(wide, values)
 
 
-def of_each_row(function: Callable) -> Callable:
+def of_each_row(function: Callable[..., Any]) -> Callable[..., Any]:
     """Returns a user's loss or metric as a function of y and outputs, the arrays of a script."""
 
     def value(y: Any, outputs: Any) -> Any:
@@ -373,7 +373,7 @@ def of_each_row(function: Callable) -> Callable:
     return value
 
 
-def refuse_other_rows(function: Callable, y: Any, outputs: Any, values: Any) -> None:
+def refuse_other_rows(function: Callable[..., Any], y: Any, outputs: Any, values: Any) -> None:
     """Raises ValueError unless the values of a function have a number for each row of y.
 
     If y has the shape [rows] and outputs have [rows, 1], for example, y - outputs is a matrix.
@@ -458,16 +458,18 @@ def adapt(script: dict[str, Any]) -> None:
         script[name] = optimizer.algorithm_with(script[name])
 
 
-def of_dataset(script: dict[str, Any], gradients: Callable) -> Callable:
+def of_dataset(script: dict[str, Any], gradients: Callable[..., Any]) -> Callable[..., Any]:
     """Returns gradients(), whose mini-batches come from the user's dataset, if there is one."""
 
     @functools.wraps(gradients)
-    def wrapped(model: Any, state: Any, x: Any, y: Any, flags: Any, rank: int) -> Callable:
+    def wrapped(
+        model: Any, state: Any, x: Any, y: Any, flags: Any, rank: int
+    ) -> Callable[..., Any]:
         if adapted.dataset is None:
             return gradients(model, state, x, y, flags, rank)
         types_of = x.dtype, y.dtype
 
-        def pack(element: tuple) -> tuple:
+        def pack(element: tuple[Any, ...]) -> tuple[Any, ...]:
             x, y, *weight = element
             parts = {"x": x, "y": {"y": y, "weight": weight[0]} if weight else y}
             packed = [
@@ -494,7 +496,7 @@ def uses(script: dict[str, Any], name: str) -> bool:
     )
 
 
-def parse_accumulate(parse_flags: Callable) -> Callable:
+def parse_accumulate(parse_flags: Callable[..., Any]) -> Callable[..., Any]:
     """Returns parse_flags(), whose --batch-size counts the rows of all accumulated mini-batches."""
 
     @functools.wraps(parse_flags)
@@ -506,11 +508,13 @@ def parse_accumulate(parse_flags: Callable) -> Callable:
     return wrapped
 
 
-def accumulated(gradients: Callable) -> Callable:
+def accumulated(gradients: Callable[..., Any]) -> Callable[..., Any]:
     """Returns gradients(), where a gradient is the mean of those of --accumulate mini-batches."""
 
     @functools.wraps(gradients)
-    def wrapped(model: Any, state: Any, x: Any, y: Any, flags: Any, rank: int) -> Callable:
+    def wrapped(
+        model: Any, state: Any, x: Any, y: Any, flags: Any, rank: int
+    ) -> Callable[..., Any]:
         count = flags.accumulate
         if count == 1:
             return gradients(model, state, x, y, flags, rank)
@@ -520,10 +524,10 @@ def accumulated(gradients: Callable) -> Callable:
         each.batch_size = flags.batch_size // count
         one_gradient = gradients(model, state, x, y, each, rank)
 
-        def gradient(w: Any, number: tf.Tensor, *_: Any) -> tuple:
+        def gradient(w: Any, number: tf.Tensor, *_: Any) -> tuple[Any, ...]:
             w = tf.nest.map_structure(tf.convert_to_tensor, w)
 
-            def add(i: tf.Tensor, sums: Any, w: Any) -> tuple:
+            def add(i: tf.Tensor, sums: Any, w: Any) -> tuple[Any, ...]:
                 new = one_gradient(w, number * count + i)
                 return i + 1, tf.nest.map_structure(tf.add, sums, (new[0], new[1])), w
 

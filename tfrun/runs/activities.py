@@ -28,7 +28,7 @@ class Activity(NamedTuple):
     name: str  # pull, compute, push, wait or evaluation
     begin: float
     end: float
-    facts: dict = {}  # what the metrics say of a push
+    facts: dict[str, Any] = {}  # what the metrics say of a push
 
 
 def activities(run: RunData, around: float | None = None) -> list[Activity]:

@@ -86,8 +86,8 @@ class RunData:
 
     directories: list[pathlib.Path]
     tasks: dict[str, TaskMetrics]  # of those with metrics, by names such as worker-0, in order
-    flags: dict | None  # the content of flags.json
-    result: dict | None  # the content of result.json in the first directory
+    flags: dict[str, Any] | None  # the content of flags.json
+    result: dict[str, Any] | None  # the content of result.json in the first directory
 
     @classmethod
     def read(cls, *directories: str | pathlib.Path) -> "RunData":

@@ -28,9 +28,9 @@ def files(directory: str | pathlib.Path) -> dict[str, pathlib.Path]:
 class Metrics(NamedTuple):
     """What a file of metrics has. A million rows take eight bytes a number, not a dict each."""
 
-    columns: dict[str, array.array]  # in the order of the header
-    pushes: array.array  # of each row 1 if it is a push, else 0
-    tests: array.array
+    columns: dict[str, "array.array[float]"]  # in the order of the header
+    pushes: "array.array[int]"  # of each row 1 if it is a push, else 0
+    tests: "array.array[int]"
     spans: list[tuple[float, float]]  # of each start: its first and last time; inf, -inf: no row
 
     def rows(self, kind: str) -> Iterator[dict[str, float]]:

@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 
-from tfrun.runs import run_directory, times
+from tfrun.runs import run_directory, waiting
 
 FACTS = ("run", "state", "example", "directory", "started", "ended", "exit_code")
 NAMES = {*FACTS, "tfrun", "tasks"}  # what a record has
@@ -55,7 +55,7 @@ def is_same_process(who: dict[str, Any]) -> bool:
 def start_of(pid: int) -> str | float | None:
     """Returns when a process started: no other has had its id then. None where there is none."""
     with contextlib.suppress(psutil.Error):
-        return times.start_of(pid) or psutil.Process(pid).create_time()
+        return waiting.start_of(pid) or psutil.Process(pid).create_time()
     return None
 
 

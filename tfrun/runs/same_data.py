@@ -29,7 +29,7 @@ class DataLines:
     def __init__(self, *directories: str | pathlib.Path, is_live: bool = False) -> None:
         self.directories, self.is_live = directories, is_live
         self.read: dict[pathlib.Path, int] = {}  # {metrics: how many bytes of them}
-        self.reported: dict[str, list[dict]] = {}  # {task: its data at each start}
+        self.reported: dict[str, list[dict[str, Any]]] = {}  # {task: its data at each start}
         if is_live:
             self.read = {path: os.path.getsize(path) for _, path in self.files()}
 

@@ -22,7 +22,7 @@ BANDWIDTH = {f"{p}bit/s": f / 8 for p, f in PREFIXES.items()}
 BANDWIDTH |= {f"{p}B/s": f for p, f in PREFIXES.items()}
 
 
-class Run(NamedTuple):
+class MeasuredRun(NamedTuple):
     """What a run has measured; seconds, bytes, mini-batches a second."""
 
     n: int  # workers
@@ -51,8 +51,8 @@ def measure_run(
     backups: int = 0,
     lead: int = 0,
     kind: str = "",
-) -> Run:
-    """Returns the Run of a run's rows: {task: {column: array}}. Raises ValueError.
+) -> MeasuredRun:
+    """Returns the MeasuredRun of a run's rows: {task: {column: array}}. Raises ValueError.
 
     The first tenth of each task's rows does not count. Where several workers push for one update,
     they make it together, and who comes last has waited for nobody but the ps or the ring. kind:
@@ -76,10 +76,12 @@ def measure_run(
     compute = np.maximum(whole["push_time"] - whole["pull_time"] - waits, 1e-6)
     pull, sent, size = (max(0.0, float(np.median(each))) for each in (gaps, send, whole["bytes"]))
     batches = float(np.median(whole["local_steps"]))
-    return Run(len(rows), servers, together, compute, pull, sent, size, batches, backups, lead)
+    return MeasuredRun(
+        len(rows), servers, together, compute, pull, sent, size, batches, backups, lead
+    )
 
 
-def way_seconds(run: Run, n: int, B: float, a: float) -> tuple[float, float]:
+def way_seconds(run: MeasuredRun, n: int, B: float, a: float) -> tuple[float, float]:
     """Returns the seconds that n workers together spend on the way of a step, (lowest, highest)."""
     half, own = max(run.bytes / 2, 1.0), run.pull + run.send
     if run.servers:
@@ -91,7 +93,9 @@ def way_seconds(run: Run, n: int, B: float, a: float) -> tuple[float, float]:
     return own + link[0], own * max(1.0, more) + link[1]
 
 
-def predict(run: Run, n: int, B: float = np.inf, a: float = 0.0, seed: int = 0) -> dict[str, Any]:
+def predict(
+    run: MeasuredRun, n: int, B: float = np.inf, a: float = 0.0, seed: int = 0
+) -> dict[str, Any]:
     """Returns {"rate": [lowest, highest] mini-batches/s, "staleness": mean updates, in the same
     order, "shares": {...}}.
 
@@ -132,7 +136,9 @@ def predict(run: Run, n: int, B: float = np.inf, a: float = 0.0, seed: int = 0) 
     return {"rate": sorted(rates), "staleness": late, "shares": shares}
 
 
-def first_to_change(run: Run, n: int, B: float = np.inf, a: float = 0.0) -> dict[str, float]:
+def first_to_change(
+    run: MeasuredRun, n: int, B: float = np.inf, a: float = 0.0
+) -> dict[str, float]:
     """Returns {a change: how many times as large the lowest rate becomes}, the largest first."""
     ten = laws.local_steps(laws.step_times(run.compute, 1, 5000), 10)[:, 0]
     changed = {
@@ -151,7 +157,7 @@ def first_to_change(run: Run, n: int, B: float = np.inf, a: float = 0.0) -> dict
 
 
 def report_lines(
-    run: Run,
+    run: MeasuredRun,
     name: str,
     n: int,
     prediction: Mapping[str, Any],

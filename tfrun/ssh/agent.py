@@ -22,7 +22,7 @@ from typing import Any
 from tfrun.launch import cluster, signals
 from tfrun.launch.task import has_ended, shell_code, start_process
 from tfrun.runs import run_directory
-from tfrun.runs.times import wait_for
+from tfrun.runs.waiting import wait_for
 
 REPLY = "tfrun-reply "  # before the answer: a login may print lines of its own
 SILENCE = 15  # seconds without a heartbeat after which tfrun counts as gone

@@ -105,7 +105,7 @@ def ssh_command(host: Host) -> list[str]:
     return [*SSH, "--", host.target, f"exec {shlex.join(agent)}"]
 
 
-def ask(requests: dict[Host, dict]) -> dict[Host, dict]:
+def ask(requests: dict[Host, dict[str, Any]]) -> dict[Host, dict[str, Any]]:
     """Returns the answers of agent.check() on some hosts, each to its request."""
     with multiprocessing.pool.ThreadPool(len(requests)) as pool:  # Ctrl-C does not wait for it
         return dict(zip(requests, pool.starmap(answer, requests.items())))

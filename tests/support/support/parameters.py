@@ -27,6 +27,14 @@ def core_first(paths):
     return params
 
 
+def some_in_core(values, core):
+    """Returns parameters of a test, of which the tier core has those in `core` only."""
+    return [
+        pytest.param(value, marks=[] if getattr(value, "stem", value) in core else pytest.mark.long)
+        for value in values
+    ]
+
+
 def mistakes(groups, core):
     """Parameters (case, what fails, changes) of a test, of {(case, what fails): {name: changes}}.
 

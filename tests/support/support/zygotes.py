@@ -1,4 +1,10 @@
-"""Processes that have imported TensorFlow, and fork for each run, which then begins at once."""
+"""Processes that have imported TensorFlow, and fork for each run, which then begins at once.
+
+A worker of pytest has one fork server, ../zygote.py. A Zygote is its client: it forks a process for
+a test. A whole program, such as a run.sh, is in the surroundings of warm(): the sitecustomize in
+../warm then makes each Python of it a stand-in (../stand_in.py), which passes signals and output
+between its parent and a fork of the server. In the tier nightly COLD is set, and nothing forks.
+"""
 
 import atexit
 import concurrent.futures

@@ -4,11 +4,12 @@ Nothing here comes from a script or from TensorFlow, so measurements and tests c
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 # {name of a hidden layer's activation: (its output, its slope, which the output tells)}
-ACTIVATIONS: dict[str, tuple[Callable, Callable]] = {
+ACTIVATIONS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "relu": (lambda z: np.maximum(z, 0), lambda h: h > 0),
     "tanh": (np.tanh, lambda h: 1 - h * h),
 }
