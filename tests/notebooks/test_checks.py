@@ -10,20 +10,20 @@ import sys
 
 import pytest
 import support
-from lab import notebooks
+from lab import notebook_cells
 
 HERE = support.ROOT / "tests" / "notebooks"
 
 
 def exercises(source):
     """Yields the exercises of a notebook: their number, the cells before, begin, solution."""
-    cells = notebooks.notebook_from(source).cells
+    cells = notebook_cells.notebook_from(source).cells
     for i, cell in enumerate(cells):
-        if cell.source.startswith(notebooks.ANSWER):
-            folded = notebooks.DETAILS.findall(cells[i + 1].source)
-            solution = "\n".join("\n".join(notebooks.FENCE.findall(text)) for text in folded)
+        if cell.source.startswith(notebook_cells.ANSWER):
+            folded = notebook_cells.DETAILS.findall(cells[i + 1].source)
+            solution = "\n".join("\n".join(notebook_cells.FENCE.findall(text)) for text in folded)
             before = [cell.source for cell in cells[:i] if cell.cell_type == "code"]
-            yield notebooks.number_of(cell), before, cell.source, solution
+            yield notebook_cells.number_of(cell), before, cell.source, solution
 
 
 def asked(tree, number):
@@ -130,7 +130,7 @@ def given(folder, source, number):
     return answers
 
 
-@pytest.mark.parametrize("source", notebooks.sources(), ids=lambda source: source.stem)
+@pytest.mark.parametrize("source", notebook_cells.sources(), ids=lambda source: source.stem)
 def test_each_check_meets_six_wrong_answers_and_another_right_one(source):
     """A list of answers, which those below and test_notebooks.py give to the checks.
 
@@ -196,7 +196,7 @@ CALLS = {("Send-Less-Fail-Less", "2"): 2}  # how many results a check compares; 
 def chosen(tier):
     """Yields (source, number, cells, begin, solution) of the exercises of a tier."""
     listed = {"quick": QUICK, "eager": EAGER, "slow": SLOW, "elsewhere": ELSEWHERE}
-    for source in notebooks.sources():
+    for source in notebook_cells.sources():
         for number, *parts in exercises(source):
             own = [name for name, some in listed.items() if number in some.get(source.stem, "")]
             if number != "project" and tier in (own or ["graphs"]):
@@ -222,7 +222,7 @@ def verdicts(tier):
         capture_output=True,
         text=True,
         timeout=support.patience(200),
-        env={**os.environ, "PYTHONPATH": str(notebooks.ROOT)},
+        env={**os.environ, "PYTHONPATH": str(notebook_cells.ROOT)},
     )
     assert not done.returncode, done.stderr[-3000:]
     rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]

@@ -18,11 +18,11 @@ import nbformat
 import numpy as np
 import pytest
 import support
-from lab import notebooks
+from lab import notebook_cells, notebook_faults, notebooks
 from matplotlib import image
 from tfrun.launch import cluster
 
-SOURCES = notebooks.sources()
+SOURCES = notebook_cells.sources()
 HERE = support.ROOT / "tests" / "notebooks"
 # Their exercises need servers, so test_checks.py leaves all answers to them to this file.
 WITH_SERVERS = {"Servers", "Sessions-that-Recover"}
@@ -34,7 +34,9 @@ def name(source):
 
 def test_every_notebook_has_its_source():
     found = {
-        path for path in notebooks.ROOT.glob("**/*.ipynb") if ".ipynb_checkpoints" not in path.parts
+        path
+        for path in notebook_cells.ROOT.glob("**/*.ipynb")
+        if ".ipynb_checkpoints" not in path.parts
     }
     assert found == {source.with_suffix(".ipynb") for source in SOURCES}
 
@@ -43,11 +45,11 @@ def test_the_readme_lists_all():
     """In reading order, with the minutes that each says it takes."""
     minutes = {}
     for source in SOURCES:
-        first = notebooks.notebook_from(source).cells[0].source
+        first = notebook_cells.notebook_from(source).cells[0].source
         minutes[source.stem] = int(re.search(r"(\d+) minutes", first)[1])
-    assert notebooks.order() == minutes and len(minutes) >= 25
+    assert notebook_cells.order() == minutes and len(minutes) >= 25
     sums = {}
-    for part in re.split(r"^### ", (notebooks.ROOT / "README.md").read_text(), flags=re.M)[1:]:
+    for part in re.split(r"^### ", (notebook_cells.ROOT / "README.md").read_text(), flags=re.M)[1:]:
         said = re.match(r"(.*): (?:(\d+) h )?(\d+) min\n", part)
         sums[said[1]] = 60 * int(said[2] or 0) + int(said[3])
         assert sums[said[1]] == sum(map(int, re.findall(r"\.ipynb\) \| (\d+) \|", part))), said[0]
@@ -56,14 +58,14 @@ def test_the_readme_lists_all():
 
 @pytest.mark.parametrize("source", SOURCES, ids=name)
 def test_a_notebook_is_in_order(source):
-    assert not list(notebooks.find_faults(source))
+    assert not list(notebook_faults.find_faults(source))
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=name)
 def test_its_links_lead_somewhere(source):
     cells = [
         cell.source
-        for cell in notebooks.notebook_from(source).cells
+        for cell in notebook_cells.notebook_from(source).cells
         if cell.cell_type == "markdown"
     ]
     text = re.sub(r"```.*?```", "", "\n".join(cells), flags=re.S)
@@ -75,7 +77,7 @@ def test_its_links_lead_somewhere(source):
 
 def test_the_pushes_are_those_of_the_figure():
     """Why-Distribute carries the rows that docs/figures/pushes.svg is drawn from."""
-    source = (notebooks.ROOT / "Why-Distribute.py").read_text()
+    source = (notebook_cells.ROOT / "Why-Distribute.py").read_text()
     rows = ast.literal_eval(re.search(r"^pushes = (\[.*?^\])", source, re.M | re.S)[1])
     keys = "worker", "called", "pulled", "computed", "pushed", "staleness"
     drawn = json.loads((support.ROOT / "docs" / "figures" / "pushes.json").read_text())
@@ -84,10 +86,10 @@ def test_the_pushes_are_those_of_the_figure():
 
 def test_the_ring_is_that_of_its_notebook():
     """Catches a ring that one changes: From-Here-to-DDP-and-FSDP imports it from neighbours.py."""
-    cells = notebooks.notebook_from(notebooks.ROOT / "Ring-AllReduce.py").cells
+    cells = notebook_cells.notebook_from(notebook_cells.ROOT / "Ring-AllReduce.py").cells
     (shown,) = [c.source for c in cells if c.source.startswith("%%writefile ring.py\n")]
     own = "class Ring:" + shown.partition("class Ring:")[2]
-    assert own in (notebooks.ROOT / "neighbours.py").read_text()
+    assert own in (notebook_cells.ROOT / "neighbours.py").read_text()
 
 
 def given(folder, source):
@@ -129,8 +131,8 @@ def test_outputs_are_those_of_a_fresh_run(source):
     """
     committed, wrong = notebooks.notebook_of(source), given("wrong", source)
     right = given("right", source) if source.stem in WITH_SERVERS else []
-    answers = [cell for cell in committed.cells if cell.source.startswith(notebooks.ANSWER)]
-    for each in map(notebooks.number_of, answers):
+    answers = [cell for cell in committed.cells if cell.source.startswith(notebook_cells.ANSWER)]
+    for each in map(notebook_cells.number_of, answers):
         assert sum(number == each for number, _ in wrong) >= 6, f"wrong answers to {each}"
     notebook = notebooks.with_solutions(committed, wrong, right)
     added = len(notebook.cells) - len(committed.cells)
@@ -140,8 +142,8 @@ def test_outputs_are_those_of_a_fresh_run(source):
     assert took <= notebooks.SECONDS * limit.seconds / limit.least
     ran = [cell for cell in notebook.cells if not cell.id.startswith("solution-")]
     for i, (cell, kept) in enumerate(zip(ran, committed.cells, strict=True)):
-        if notebooks.has_tag(cell, notebooks.PREDICTED):
-            answer = notebooks.folded_output(committed.cells[i + 1])
+        if notebook_cells.has_tag(cell, notebook_cells.PREDICTED):
+            answer = notebook_cells.folded_output(committed.cells[i + 1])
             kept = nbformat.from_dict(kept)
             kept.outputs = [nbformat.v4.new_output("stream", text=answer)]
             for output in cell.outputs:
@@ -151,7 +153,7 @@ def test_outputs_are_those_of_a_fresh_run(source):
             assert not unlike, f"{source.stem}, {cell.id}:\n{unlike}"
     for cell in notebook.cells:
         if cell.id.startswith("solution-") and cell.source.endswith(" is False"):
-            said = "\n".join(map(notebooks.texts, cell.outputs))
+            said = "\n".join(map(notebook_cells.texts, cell.outputs))
             in_words = r"^Exercise \w+: not yet: (?!the check cannot read).{15}"
             assert re.search(in_words, said, re.M), (cell.source, said)
 
@@ -161,8 +163,8 @@ def differences(committed, cell):
 
     Where a cell shows what was measured: the text but for its numbers, of pictures how many.
     """
-    measured = notebooks.MEASURED in cell.metadata.get("tags", [])
-    texts = ["\n".join(map(notebooks.texts, of.outputs)) for of in (committed, cell)]
+    measured = notebook_cells.MEASURED in cell.metadata.get("tags", [])
+    texts = ["\n".join(map(notebook_cells.texts, of.outputs)) for of in (committed, cell)]
     if measured:
         texts = [re.sub(r" *-?\d+(\.\d+)?", " #", text) for text in texts]
     lines = [*difflib.unified_diff(*map(str.splitlines, texts), "in git", "afresh", lineterm="")]
@@ -199,7 +201,10 @@ def test_the_ps_of_sessions_waits_while_they_train(monkeypatch, capsys):
     """
     import tensorflow.compat.v1 as tf
 
-    cells = [cell.source for cell in notebooks.notebook_from(notebooks.ROOT / "Sessions.py").cells]
+    cells = [
+        cell.source
+        for cell in notebook_cells.notebook_from(notebook_cells.ROOT / "Sessions.py").cells
+    ]
     (program,) = [text for text in cells if text.startswith("%%writefile train.py")]
     program = program.partition("\n")[2].replace("tf.disable_v2_behavior()\n", "")
     assert "60_000" in program
@@ -253,10 +258,13 @@ def test_run_sh_names_the_cell_that_failed(tmp_path):
     """Basics-Tutorial/run.sh --execute on a notebook that runs and one that fails."""
     folder = tmp_path / "a project" / "Basics-Tutorial"
     folder.mkdir(parents=True)
-    (folder.parent / "lab").mkdir()
-    shutil.copy(notebooks.__file__, folder.parent / "lab")
-    shutil.copy(notebooks.ROOT / "run.sh", folder)
-    shutil.copy(notebooks.ROOT / "README.md", folder)
+    shutil.copytree(
+        support.ROOT / "lab",
+        folder.parent / "lab",
+        ignore=shutil.ignore_patterns("drawings", "__pycache__"),
+    )
+    shutil.copy(notebook_cells.ROOT / "run.sh", folder)
+    shutil.copy(notebook_cells.ROOT / "README.md", folder)
     activate = f'export PATH="{os.path.dirname(sys.executable)}:$PATH"\n'
     (folder.parent / "activate.sh").write_text(activate)
     for title, code in ("Bad", "n = 1\n1 / 0"), ("Good", "n = 1"):
@@ -264,7 +272,8 @@ def test_run_sh_names_the_cell_that_failed(tmp_path):
         (folder / (title + ".py")).write_text("# %%\n" + code)
         (folder / (title + ".ipynb")).write_text(notebooks.notebook_text(notebook))
     before = {path: path.read_bytes() for path in folder.iterdir()}
-    done = support.run_to_end("bash", folder / "run.sh", "--execute")
+    env = {**os.environ, "PYTHONPATH": f"{folder.parent}:{support.ROOT}"}
+    done = support.run_to_end("bash", folder / "run.sh", "--execute", env=env)
     assert done.returncode == 1
     assert re.fullmatch(r"Good +[\d.]+ s\n", done.stdout)
     assert done.stderr.startswith("Bad failed in cell 1:\n")
@@ -282,12 +291,12 @@ def test_run_all_in_a_browser(tmp_path):
     from playwright import sync_api
 
     folder = tmp_path / "a project" / "Basics-Tutorial"
-    shutil.copytree(notebooks.ROOT, folder)
+    shutil.copytree(notebook_cells.ROOT, folder)
     shutil.copytree(support.ROOT / "docs" / "figures", folder.parent / "docs" / "figures")
     activate = f'export PATH="{os.path.dirname(sys.executable)}:$PATH"\n'
     (folder.parent / "activate.sh").write_text(activate)
     path = folder / "Graphs-and-Sessions.ipynb"
-    empty = notebooks.notebook_from(path.with_suffix(".py"))
+    empty = notebook_cells.notebook_from(path.with_suffix(".py"))
     path.write_text(notebooks.notebook_text(empty))  # no outputs: what is seen in the end is new
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -311,14 +320,14 @@ def test_run_all_in_a_browser(tmp_path):
     finally:
         server.terminate()
         notebooks.end_all(tmp_path.name)
-    cells, expected = notebooks.notebook_of(notebooks.ROOT / path.name).cells, []
+    cells, expected = notebooks.notebook_of(notebook_cells.ROOT / path.name).cells, []
     for cell, after in zip(cells, cells[1:]):
-        if notebooks.has_tag(cell, notebooks.PREDICTED):
-            expected.append(notebooks.folded_output(after))
+        if notebook_cells.has_tag(cell, notebook_cells.PREDICTED):
+            expected.append(notebook_cells.folded_output(after))
         streams = [one for one in cell.get("outputs", []) if one.output_type == "stream"]
-        expected += [notebooks.texts(output).strip() for output in streams]
+        expected += [notebook_cells.texts(output).strip() for output in streams]
     assert [text.strip() for text in texts] == expected
-    drawn = sum(len(notebooks.PICTURE.findall(cell.source)) for cell in cells)
+    drawn = sum(len(notebook_cells.PICTURE.findall(cell.source)) for cell in cells)
     drawn += sum(
         "image/png" in o.get("data", {}) for cell in cells for o in cell.get("outputs", [])
     )

@@ -13,7 +13,7 @@ INTERLEAVED = ["parameter server, asynchronous", "single process", "train and ev
 TOGETHER = ["parameter server, synchronous"]
 RINGS = ["all-reduce", "gossip, synchronous"]
 NEEDED = {  # what a file has; with COMPARED_BY only MISTAKES
-    # The equation in NumPy: a class as those of references.py beside this file, or one of them.
+    # The equation in NumPy: a class as those of tfrun/apps/references.py, or one of them.
     # Derive it from HogWild and write `update`, or from Synchronous or Gossip and write `move`.
     "REFERENCE",
     # {"local_steps": 4}: the flags of the script, and keyword arguments of the reference. Without

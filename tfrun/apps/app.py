@@ -16,7 +16,7 @@ import jinja2
 
 import tfrun
 from tfrun import problems
-from tfrun.apps import equation, material
+from tfrun.apps import equation_file, material
 from tfrun.runs import run_directory
 
 TEMPLATES = pathlib.Path(__file__).with_name("templates")
@@ -75,7 +75,7 @@ def texts_of(name: str, example: str, model: pathlib.Path | None) -> dict[str, s
     made = f"Made by tfrun {tfrun.__version__}: `{shlex.join(command)}`"
     code = script.read_text(encoding="utf-8")
     files = files_of_problem(model, script) if model else {script.name: code}
-    found = equation.read(scripts[example], run_directory.kind_of(script))
+    found = equation_file.read(scripts[example], run_directory.kind_of(script))
     facts = {
         "name": name,
         "example": example,
@@ -104,7 +104,7 @@ def texts_of(name: str, example: str, model: pathlib.Path | None) -> dict[str, s
         ".gitignore": "/runs/\n/.wheels/\n__pycache__/\n",
         "README.md": rendered("README.md", facts),
     }
-    if found.test == equation.RUNS:
+    if found.test == equation_file.RUNS:
         small = "small_problem.py"
         own[small] = (TEMPLATES / small).read_text(encoding="utf-8")
     if launch.uses_horovod:
@@ -142,9 +142,9 @@ def launch_of(launcher: str, script: str) -> Launch:
     return Launch(words, {role: replicas for role, replicas in roles.items() if replicas})
 
 
-def start_of_test(launch: Launch, found: equation.Equation) -> list[str] | None:
+def start_of_test(launch: Launch, found: equation_file.Equation) -> list[str] | None:
     """Returns the words between tfrun and the script in a run of the test; None without runs."""
-    if found.test != equation.RUNS:
+    if found.test != equation_file.RUNS:
         return None
     words = list(launch.words)
     if found.workers:
@@ -177,7 +177,7 @@ def build_of_horovod() -> str:
     """Returns the program that builds Horovod, with what it imports from the clone inside."""
     text = material.text(material.BUILD)
     names = [name.strip() for name in FROM_ENVIRONMENT.split("import")[1].split(",")]
-    functions = "\n\n\n".join(equation.definitions(material.ENVIRONMENT, names))
+    functions = "\n\n\n".join(equation_file.definitions(material.text(material.ENVIRONMENT), names))
     for old, new in (
         (FROM_ENVIRONMENT, f"from typing import NoReturn\n\n\n{functions}\n\n"),
         ("ROOT = HERE.parents[1]\n", "ROOT = HERE.parent\n"),
