@@ -13,7 +13,7 @@ import tokenize
 from collections.abc import Iterable
 from typing import Any
 
-from lab.examples import lines_above, parse, read
+from lab.examples import lines_above, parse, parse_text, read
 
 # Regions that may change without a change of what a script computes or reports: they read flags,
 # start and find tasks, move bytes, and save.
@@ -82,7 +82,7 @@ def example_digest(path: pathlib.Path) -> str:
 def digest_of_text(text: str) -> str:
     """Returns the example_digest() of a script's text; a page asks for it many times."""
     plumbing: set[int] = set()  # numbers of lines
-    tree = ast.parse(text)
+    tree = parse_text(text)
     for node in tree.body:
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             plumbing.update(line_numbers(node))

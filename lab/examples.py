@@ -2,6 +2,7 @@
 
 import ast
 import contextlib
+import functools
 import importlib.util
 import json
 import pathlib
@@ -69,9 +70,15 @@ def read_json(path: pathlib.Path) -> Any:
 def parse(path: pathlib.Path) -> ast.Module:
     """Returns the syntax tree of a script. Raises ToolError if it is no Python."""
     try:
-        return ast.parse(read(path))
+        return parse_text(read(path))
     except SyntaxError as error:
         raise ToolError(f"{shown(path)}, line {error.lineno}: correct this: {error.msg}") from None
+
+
+@functools.lru_cache(maxsize=100)
+def parse_text(text: str) -> ast.Module:
+    """Returns the syntax tree of a text; pages ask for those of scripts many times."""
+    return ast.parse(text)
 
 
 def git(*arguments: str, folder: pathlib.Path = ROOT, seconds: float = 30) -> str:

@@ -6,8 +6,6 @@ import re
 import nbformat
 from nbformat import NotebookNode
 
-ROOT = pathlib.Path(__file__).resolve().parents[1] / "Basics-Tutorial"
-SHARED = {"course", "neighbours"}  # what notebooks import
 CLEAN_UP = "# Stop what this notebook started."
 ANSWER = "# Your answer to "  # a cell for the reader's own code; its solution stands in the next
 MEASURED = "measured"  # the tag of a cell whose numbers differ from run to run
@@ -44,21 +42,6 @@ OUTPUT = re.compile(r"<details><summary>Answer</summary>\n\n```text\n(.*?)```\n"
 FOLDED = re.compile(r"<details><summary>(?:Solution|Hint)</summary>.*?</details>", re.DOTALL)
 PICTURE = re.compile(r"!\[([^\]]*)\]\(([^)]+)\)")
 FENCE = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-
-
-def order() -> dict[str, int]:
-    """{name: minutes it takes} in reading order, from the table in the README."""
-    rows = re.findall(
-        r"^\| \[(.+)\]\(\1\.ipynb\) \| (\d+) \|", (ROOT / "README.md").read_text(), re.M
-    )
-    return {name: int(minutes) for name, minutes in rows}
-
-
-def sources() -> list[pathlib.Path]:
-    """The sources of all notebooks, in reading order; those that it does not name come last."""
-    names = sorted({path.stem for path in ROOT.glob("*.py")} - SHARED)
-    ordered = [name for name in order() if name in names]
-    return [ROOT / f"{name}.py" for name in dict.fromkeys([*ordered, *names])]
 
 
 def notebook_from(source: pathlib.Path) -> NotebookNode:

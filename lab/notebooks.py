@@ -38,16 +38,15 @@ from lab.notebook_cells import (
     FENCE,
     METADATA,
     PREDICTED,
-    ROOT,
     SHOWN,
     count_minutes,
     has_tag,
     notebook_from,
     number_of,
-    sources,
     texts,
 )
 from lab.notebook_faults import find_faults
+from lab.notebook_sources import ROOT, sources
 
 SECONDS = 40  # the longest that a notebook may take on 2 cores, its kernel's start included
 

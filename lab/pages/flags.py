@@ -53,7 +53,9 @@ def find_assignments(tree: ast.Module) -> dict[str, Any]:
             constants.update({to.id: value for to, value in pairs if isinstance(to, ast.Name)})
         elif isinstance(node, ast.AugAssign) and getattr(node.target, "id", "") == "MORE_FLAGS":
             assert isinstance(node.value, (ast.List, ast.Tuple))
-            constants["MORE_FLAGS"].elts += node.value.elts  # below, in the region of what reads it
+            # Below, in the region of what reads it.
+            all_flags = [*constants["MORE_FLAGS"].elts, *node.value.elts]
+            constants["MORE_FLAGS"] = ast.List(all_flags, ast.Load())
         elif isinstance(node, ast.For) and ast.unparse(node.target) == FLAG:
             constants[FLAG] = node.iter
     return constants

@@ -4,7 +4,7 @@ import os
 import pathlib
 import re
 
-from lab import reading_order
+from lab import notebook_sources, reading_order
 from lab.examples import ROOT
 
 METHODS = {"ClusterSpec": r"\.cluster_spec\("}  # what makes one without its name
@@ -24,8 +24,6 @@ def glossary(folder: pathlib.Path, _: str | None) -> str:
 
 def usage(term: str, folder: pathlib.Path) -> str:
     """Links from a folder to the first line of an example, or the first notebook, with a term."""
-    from lab import notebook_cells  # here, because it takes a second, and only this page needs it
-
     pattern = METHODS.get(term, rf"tf\.train\.{term}\b")
     # The terms are TensorFlow 1's: what is kept in it comes first.
     names = sorted(reading_order.names(), key=lambda name: not name.startswith("From-TensorFlow-1"))
@@ -34,7 +32,7 @@ def usage(term: str, folder: pathlib.Path) -> str:
             for number, line in enumerate(path.read_text().splitlines(), 1):
                 if re.search(pattern, line.split("  #")[0]) and "(" in line:
                     return f"[{path.stem}]({os.path.relpath(path, folder)}#L{number})"
-    for path in notebook_cells.sources():
+    for path in notebook_sources.sources():
         if re.search(rf"^[^#\n]*tf\.train\.{term}\(", path.read_text(), re.MULTILINE):
             link = os.path.relpath(path.with_suffix(".ipynb"), folder)
             return f"[{path.stem}]({link})"

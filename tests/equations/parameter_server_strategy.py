@@ -17,7 +17,7 @@ MISTAKES = {
         "each mini-batch twice": [("+ k, number]", "+ k, number // 2]")],
     },
     "staleness": {
-        "a version before the last": [("g, version, ticket", "g, version - 1, ticket")],
+        "a version before the last": [("g, version=version", "g, version=version - 1")],
     },
 }
 COMPARED_BY = "tests/examples/test_coordinator.py::test_the_update_is_the_equation"

@@ -319,7 +319,10 @@ PAUSED = """\
 
 
 @pytest.mark.plants_mistakes
-@pytest.mark.parametrize("name", ["DynSGD", "Further-Algorithms/Delay-Compensation"])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param("DynSGD", marks=pytest.mark.long), "Further-Algorithms/Delay-Compensation"],
+)
 def test_a_push_without_a_lock_is_caught(name):
     """It pauses between its ticket and its move, so that the other one comes between."""
     script = examples.main_script(name)

@@ -8,7 +8,7 @@ import support
 from lab import examples
 
 SCRIPTS = examples.scripts()
-IMPORTS = {"numpy", "problem", "references"}  # what a reference may need
+IMPORTS = {"numpy", "problem", "tfrun.apps.references"}  # what a reference may need
 
 
 def names(text):

@@ -238,7 +238,7 @@ MISTAKES = {
 }
 
 
-CORE = [SYNC, SAGN]  # of their mistakes the tier core has some
+CORE = [SAGN]  # of their mistakes the tier core has some
 
 
 @pytest.mark.parametrize(

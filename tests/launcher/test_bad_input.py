@@ -545,7 +545,9 @@ def without_variables(folder, *_):
     path.write_text(json.dumps(flags))
 
 
-@pytest.mark.parametrize("change", [two_layers, without_variables])
+@pytest.mark.parametrize(
+    "change", [pytest.param(two_layers, marks=pytest.mark.long), without_variables]
+)
 def test_a_refused_checkpoint_loses_nothing(change, zygote, tmp_path):
     """Tests that the chief refuses another model in one sentence, and leaves all as it was.
 

@@ -92,6 +92,7 @@ def test_an_evaluator_beside_a_run_that_trains(real):
     assert support.result(directory)["steps"] == 4000
 
 
+@pytest.mark.long
 def test_it_equals_the_test_of_the_chief(real, tmp_path):
     """tfrun evaluate gives what the chief's last test gave, of the same parameters.
 

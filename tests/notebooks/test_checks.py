@@ -10,7 +10,7 @@ import sys
 
 import pytest
 import support
-from lab import notebook_cells
+from lab import notebook_cells, notebook_sources
 
 HERE = support.ROOT / "tests" / "notebooks"
 
@@ -130,7 +130,7 @@ def given(folder, source, number):
     return answers
 
 
-@pytest.mark.parametrize("source", notebook_cells.sources(), ids=lambda source: source.stem)
+@pytest.mark.parametrize("source", notebook_sources.sources(), ids=lambda source: source.stem)
 def test_each_check_meets_six_wrong_answers_and_another_right_one(source):
     """A list of answers, which those below and test_notebooks.py give to the checks.
 
@@ -196,7 +196,7 @@ CALLS = {("Send-Less-Fail-Less", "2"): 2}  # how many results a check compares; 
 def chosen(tier):
     """Yields (source, number, cells, begin, solution) of the exercises of a tier."""
     listed = {"quick": QUICK, "eager": EAGER, "slow": SLOW, "elsewhere": ELSEWHERE}
-    for source in notebook_cells.sources():
+    for source in notebook_sources.sources():
         for number, *parts in exercises(source):
             own = [name for name, some in listed.items() if number in some.get(source.stem, "")]
             if number != "project" and tier in (own or ["graphs"]):
@@ -222,7 +222,7 @@ def verdicts(tier):
         capture_output=True,
         text=True,
         timeout=support.patience(200),
-        env={**os.environ, "PYTHONPATH": str(notebook_cells.ROOT)},
+        env={**os.environ, "PYTHONPATH": str(notebook_sources.ROOT)},
     )
     assert not done.returncode, done.stderr[-3000:]
     rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
