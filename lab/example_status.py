@@ -3,8 +3,8 @@
 new_example.py --status calls it. It asks what the tests ask of files, and runs nothing: whether the
 script is that of the equation, only its test can say.
 
-The first steps need no quiet machine. Once they are done the example is accepted: somebody else may
-measure it. The tests ask for all steps, so it is merged after the last one.
+The first steps need no quiet machine. Once they are done the example is accepted, and may be
+merged: somebody else may measure it. Only the tier nightly asks for the other steps.
 """
 
 import functools
@@ -211,6 +211,18 @@ def steps(name: str, pages: list[str]) -> list[Step]:
         Step("the drawing of the figure", find_marks(drawing(name)), write),
         Step("the figure", outdated_figures(name), "python lab/drawings/diagrams.py --fix"),
         Step("generated parts", pages, FIX_PAGES),
+    ]
+
+
+def awaiting() -> list[str]:
+    """Returns the examples that are accepted, and wait for somebody with a quiet machine."""
+    unmeasured = [name for name in names() if not [*(ROOT / name).glob("results*.json")]]
+    unmeasured = [name for name in unmeasured if missing_results(name)]
+    todo = {name: steps(name, []) for name in unmeasured}
+    return [
+        name
+        for name in unmeasured
+        if not any(step.left for step in todo[name][: LAST_TO_ACCEPT + 1])
     ]
 
 

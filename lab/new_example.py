@@ -60,7 +60,9 @@ REFERENCES = {
 BY_TOOLS = {
     "lab/measure/results.py {name}": "{name}/results.json, {name}/curves.png",
     "lab/pages/picture_digests.py": "tests/pictures.txt",
-    "Your-Model/run_matrix.sh --only {own}": "Your-Model/matrix.json, Your-Model/matrix.txt",
+    "OUTPUT_DIR=Your-Model bash Your-Model/run_matrix.sh --only {own}": (
+        "Your-Model/matrix.json, Your-Model/matrix.txt"
+    ),
     "lab/drawings/diagrams.py --fix": "docs/figures/{figure}",
     "lab/pages/readmes.py --fix": "what is generated of README.md, {name}/README.md and others",
 }

@@ -46,7 +46,7 @@ from lab.notebook_cells import (
     texts,
 )
 from lab.notebook_faults import find_faults
-from lab.notebook_sources import ROOT, sources
+from lab.notebook_sources import COURSE, sources
 
 SECONDS = 40  # the longest that a notebook may take on 2 cores, its kernel's start included
 
@@ -234,7 +234,7 @@ def with_solutions(
 
 def write_minutes() -> None:
     """Writes the minutes of all notebooks into their first cells, and into the README."""
-    readme = ROOT / "README.md"
+    readme = COURSE / "README.md"
     page = readme.read_text()
     for source in sources():
         text, number = source.read_text(), count_minutes(notebook_from(source).cells)

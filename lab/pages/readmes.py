@@ -8,7 +8,6 @@ docs/reading-order.txt has the examples in their order, docs/papers.txt the pape
 shown only on the page of the example that they were measured on. Those of its own page need the
 script that was measured; those of other measurements may be of the script of session_results.py,
 and then say so.
-Of the glossary only the links are generated: its words stand on the page.
 """
 
 import pathlib
@@ -25,7 +24,6 @@ from lab.pages import (
     errors,
     flags,
     front_page,
-    glossary,
     measurements,
     mistakes,
     own_results,
@@ -51,7 +49,6 @@ PARTS = {
         measurements.compare,
         measurements.scaling,
         measurements.text,
-        glossary.glossary,
         errors.errors,
         papers.papers,
         mistakes.tests,

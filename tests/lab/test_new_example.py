@@ -91,6 +91,7 @@ def inside(root, code):
 def test_a_new_example_has_no_numbers(few_examples):
     """Begins one, and finds it in the reading order, with all sections and nothing measured."""
     root = few_examples
+    before = set(inside(root, UNFINISHED).split())  # of an example that nobody has measured yet
     code, output = tool(root, "new_example.py", "HogWild", NEW)
     assert code == 0, output
     filled = re.findall(r"(?m)^written, fill in: (.+)$", output)
@@ -98,7 +99,8 @@ def test_a_new_example_has_no_numbers(few_examples):
     for file in (f"{NEW}/results.json", "docs/figures/delay-compensation.svg"):
         assert file in output, f"it does not list {file}"
     examples.git("add", ".", folder=root)
-    assert sorted(inside(root, UNFINISHED).split()) == sorted(TO_FILL), "a mark is not found"
+    unfinished = set(inside(root, UNFINISHED).split()) - before
+    assert sorted(unfinished) == sorted(TO_FILL), "a mark is not found"
     assert sorted(path.name for path in (root / NEW).iterdir()) == [
         *("README.md", "delay_compensation.py", "run.sh"),
     ]
@@ -217,11 +219,13 @@ def test_the_status_leads_through_all_steps(tmp_path):
     assert "results.json is outdated" in output and output.endswith(f"\nnext: {STEPS[4]}\n"), output
 
 
-def test_every_example_is_done():
+def test_every_example_is_done(request):
     """Catches a step that asks for what an example never has, and a group that is passed over."""
     names = example_status.names()
     assert {"Operations/Train-and-Evaluate", "Sparse-Embeddings", "HogWild"} <= set(names)
     assert not [name for name in names if name.startswith("Measurements/")]
+    if not request.config.getoption("--require-needs"):
+        names = [name for name in names if name not in example_status.awaiting()]
     left = {name: [step for step in example_status.steps(name, []) if step.left] for name in names}
     assert not any(left.values()), left
 
@@ -237,7 +241,10 @@ def test_every_example_is_done():
 )
 def test_where_a_new_example_stands(name, source, before):
     """Catches a page whose section of one kind comes twice, the second time with this example."""
-    text = reading_order.insert_folder(reading_order.PATH.read_text(), name, source)
+    text = reading_order.PATH.read_text()
+    for other in example_status.awaiting():  # a new one may stand there, too
+        text = re.sub(rf"(?m)^ +{re.escape(other)}\n", "", text)
+    text = reading_order.insert_folder(text, name, source)
     order = reading_order.unfolded_folders(text)
     assert order[order.index(name) - 1] == before
 

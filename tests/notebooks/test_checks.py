@@ -222,7 +222,7 @@ def verdicts(tier):
         capture_output=True,
         text=True,
         timeout=support.patience(200),
-        env={**os.environ, "PYTHONPATH": str(notebook_sources.ROOT)},
+        env={**os.environ, "PYTHONPATH": str(notebook_sources.COURSE)},
     )
     assert not done.returncode, done.stderr[-3000:]
     rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]

@@ -35,7 +35,7 @@ def name(source):
 def test_every_notebook_has_its_source():
     found = {
         path
-        for path in notebook_sources.ROOT.glob("**/*.ipynb")
+        for path in notebook_sources.COURSE.glob("**/*.ipynb")
         if ".ipynb_checkpoints" not in path.parts
     }
     assert found == {source.with_suffix(".ipynb") for source in SOURCES}
@@ -49,7 +49,7 @@ def test_the_readme_lists_all():
         minutes[source.stem] = int(re.search(r"(\d+) minutes", first)[1])
     assert notebook_sources.order() == minutes and len(minutes) >= 25
     sums = {}
-    for part in re.split(r"^### ", (notebook_sources.ROOT / "README.md").read_text(), flags=re.M)[
+    for part in re.split(r"^### ", (notebook_sources.COURSE / "README.md").read_text(), flags=re.M)[
         1:
     ]:
         said = re.match(r"(.*): (?:(\d+) h )?(\d+) min\n", part)
@@ -79,7 +79,7 @@ def test_its_links_lead_somewhere(source):
 
 def test_the_pushes_are_those_of_the_figure():
     """Why-Distribute carries the rows that docs/figures/pushes.svg is drawn from."""
-    source = (notebook_sources.ROOT / "Why-Distribute.py").read_text()
+    source = (notebook_sources.COURSE / "Why-Distribute.py").read_text()
     rows = ast.literal_eval(re.search(r"^pushes = (\[.*?^\])", source, re.M | re.S)[1])
     keys = "worker", "called", "pulled", "computed", "pushed", "staleness"
     drawn = json.loads((support.ROOT / "docs" / "figures" / "pushes.json").read_text())
@@ -88,10 +88,10 @@ def test_the_pushes_are_those_of_the_figure():
 
 def test_the_ring_is_that_of_its_notebook():
     """Catches a ring that one changes: From-Here-to-DDP-and-FSDP imports it from neighbours.py."""
-    cells = notebook_cells.notebook_from(notebook_sources.ROOT / "Ring-AllReduce.py").cells
+    cells = notebook_cells.notebook_from(notebook_sources.COURSE / "Ring-AllReduce.py").cells
     (shown,) = [c.source for c in cells if c.source.startswith("%%writefile ring.py\n")]
     own = "class Ring:" + shown.partition("class Ring:")[2]
-    assert own in (notebook_sources.ROOT / "neighbours.py").read_text()
+    assert own in (notebook_sources.COURSE / "neighbours.py").read_text()
 
 
 def given(folder, source):
@@ -205,7 +205,7 @@ def test_the_ps_of_sessions_waits_while_they_train(monkeypatch, capsys):
 
     cells = [
         cell.source
-        for cell in notebook_cells.notebook_from(notebook_sources.ROOT / "Sessions.py").cells
+        for cell in notebook_cells.notebook_from(notebook_sources.COURSE / "Sessions.py").cells
     ]
     (program,) = [text for text in cells if text.startswith("%%writefile train.py")]
     program = program.partition("\n")[2].replace("tf.disable_v2_behavior()\n", "")
@@ -265,8 +265,8 @@ def test_run_sh_names_the_cell_that_failed(tmp_path):
         folder.parent / "lab",
         ignore=shutil.ignore_patterns("drawings", "__pycache__"),
     )
-    shutil.copy(notebook_sources.ROOT / "run.sh", folder)
-    shutil.copy(notebook_sources.ROOT / "README.md", folder)
+    shutil.copy(notebook_sources.COURSE / "run.sh", folder)
+    shutil.copy(notebook_sources.COURSE / "README.md", folder)
     activate = f'export PATH="{os.path.dirname(sys.executable)}:$PATH"\n'
     (folder.parent / "activate.sh").write_text(activate)
     for title, code in ("Bad", "n = 1\n1 / 0"), ("Good", "n = 1"):
@@ -293,7 +293,7 @@ def test_run_all_in_a_browser(tmp_path):
     from playwright import sync_api
 
     folder = tmp_path / "a project" / "Basics-Tutorial"
-    shutil.copytree(notebook_sources.ROOT, folder)
+    shutil.copytree(notebook_sources.COURSE, folder)
     shutil.copytree(support.ROOT / "docs" / "figures", folder.parent / "docs" / "figures")
     activate = f'export PATH="{os.path.dirname(sys.executable)}:$PATH"\n'
     (folder.parent / "activate.sh").write_text(activate)
@@ -322,7 +322,7 @@ def test_run_all_in_a_browser(tmp_path):
     finally:
         server.terminate()
         notebooks.end_all(tmp_path.name)
-    cells, expected = notebooks.notebook_of(notebook_sources.ROOT / path.name).cells, []
+    cells, expected = notebooks.notebook_of(notebook_sources.COURSE / path.name).cells, []
     for cell, after in zip(cells, cells[1:]):
         if notebook_cells.has_tag(cell, notebook_cells.PREDICTED):
             expected.append(notebook_cells.folded_output(after))
