@@ -10,6 +10,7 @@ import argparse
 import collections
 import functools
 import importlib
+import inspect
 import json
 import math
 import os
@@ -434,7 +435,7 @@ def adapt(script: dict[str, Any]) -> None:
 
     Raises ValueError where the script cannot take that optimizer.
     """
-    if uses(script, "gradients"):
+    if has_gradients(script):
         adapted.data = importlib.import_module("adapted_data")  # beside this file
         help_text = "mini-batches whose mean gradient is that of an update"
         script["MORE_FLAGS"].append(("accumulate", 1, help_text))
@@ -486,14 +487,12 @@ def of_dataset(script: dict[str, Any], gradients: Callable[..., Any]) -> Callabl
     return wrapped
 
 
-def uses(script: dict[str, Any], name: str) -> bool:
-    """Returns whether a function of the script calls the one of this name, with its arguments."""
-    functions = [value for value in script.values() if isinstance(value, types.FunctionType)]
-    codes = [function.__code__ for function in functions]
-    names = [part for code in codes for part in code.co_names]
-    return name in names and script[name].__code__.co_varnames[:5] == (
-        *("model", "state", "x", "y", "flags"),
-    )
+def has_gradients(script: dict[str, Any]) -> bool:
+    """Returns whether a script draws its mini-batches in gradients(model, state, x, y, flags)."""
+    function = script.get("gradients")
+    if not isinstance(function, types.FunctionType):
+        return False
+    return [*inspect.signature(function).parameters][:5] == ["model", "state", "x", "y", "flags"]
 
 
 def parse_accumulate(parse_flags: Callable[..., Any]) -> Callable[..., Any]:
