@@ -447,13 +447,16 @@ def test_numbers_in_prose_are_those_of_the_results():
     """Catches a sentence that keeps its number when the measurement was made again.
 
     Of the measurements' pages, and of the section Result of the others: each number stands in what
-    is generated on the same page, or in a mark, which test_verdicts.py holds to the results.
+    is generated on the same page, in a table to which it links, or in a mark, which
+    test_verdicts.py holds to the results.
     """
     checked = 0
     for name in reading_order.names():
         page = (support.ROOT / name / "README.md").read_text()
         results = "".join(part[0] for part in readmes.PART.finditer(page))
         results += "".join(re.findall(r"<!-- sooner to .*? -->", page))
+        for table in re.findall(r"\]\(([\w-]+\.txt)\)", page):
+            results += (support.ROOT / name / table).read_text()
         if not name.startswith("Measurements"):
             page = page.partition("\n## Result\n")[2].partition("\n## ")[0]
         page = page.partition(GUIDE)[0]  # the next test's

@@ -413,10 +413,18 @@ def test_what_is_not_of_the_run_is_not_killed(tmp_path, record):
         other.wait()
 
 
+def read_logs(folder):
+    """Returns {path: its bytes} of the logs of a run."""
+    return {path: path.read_bytes() for path in (folder / "run").glob("*.log")}
+
+
 def test_a_run_directory_has_one_run_at_a_time(tmp_path):
     """The second ends with one line, and the first one's files stay as they are."""
     with running(tmp_path) as first:
-        logs = {path: path.read_bytes() for path in (tmp_path / "run").glob("*.log")}
+        support.wait_until(  # a line may come in two pieces
+            lambda: all(text.endswith(b"\n") for text in read_logs(tmp_path).values()), 10, "lines"
+        )
+        logs = read_logs(tmp_path)
         second = start(tmp_path, "--workers", "1")
         try:
             line = second.stdout.readline()
@@ -425,7 +433,7 @@ def test_a_run_directory_has_one_run_at_a_time(tmp_path):
         finally:
             second.terminate()
             second.communicate()
-        assert {path: path.read_bytes() for path in (tmp_path / "run").glob("*.log")} == logs
+        assert read_logs(tmp_path) == logs
         assert states() == ["running"]
         first.kill()
         support.wait_until(lambda: not tasks(tmp_path), 10, "an end of the tasks")
