@@ -31,7 +31,7 @@ print("done")
 """
 IMPORT_ALL = """import importlib, pkgutil, tfrun
 for module in pkgutil.walk_packages(tfrun.__path__, "tfrun."):
-    if module.name not in ("tfrun.commands.evaluate", "tfrun.problems.adapted_problem"):
+    if module.name != "tfrun.commands.evaluate" and ".adapted_" not in module.name:
         importlib.import_module(module.name)
 from tensorboard import program
 print(tfrun.__file__)
