@@ -54,15 +54,14 @@ def test_generated_parts_are_up_to_date(request):
     assert set(reading_order.names()) == named, "docs/reading-order.txt: name every example"
 
 
-def drafts(request):
-    """Returns what is not finished of examples that are accepted, and not measured yet.
+def awaiting(request):
+    """Returns the examples that are accepted, and not measured yet; in the tier nightly none."""
+    return [] if request.config.getoption("--require-needs") else example_status.awaiting()
 
-    These are pages, drawings and figures. In the tier nightly there are none: then all of an
-    example must be done.
-    """
-    if request.config.getoption("--require-needs"):
-        return []
-    names = example_status.awaiting()
+
+def drafts(request):
+    """Returns the pages, drawings and figures of such examples, which are not finished."""
+    names = awaiting(request)
     return [
         *(support.ROOT / name / "README.md" for name in names),
         *map(example_status.drawing, names),
@@ -93,7 +92,7 @@ def test_results_are_of_the_example_that_shows_them(request):
     for launcher, path in files:
         provenance.check(examples.read_json(path), launcher)
     measured = [provenance.argument_of(launcher) for launcher, _ in files]
-    measured += [examples.shown(path.parent) for path in drafts(request)]
+    measured.extend(awaiting(request))
     missing = " ".join(name for name in provenance.measured_examples() if name not in measured)
     assert not missing, f"no results: run python lab/measure/results.py {missing}"
     for path in examples.tracked_files("*_digests.json"):

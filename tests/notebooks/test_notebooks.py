@@ -327,7 +327,7 @@ def test_run_all_in_a_browser(tmp_path):
         if notebook_cells.has_tag(cell, notebook_cells.PREDICTED):
             expected.append(notebook_cells.folded_output(after))
         streams = [one for one in cell.get("outputs", []) if one.output_type == "stream"]
-        expected += [notebook_cells.texts(output).strip() for output in streams]
+        expected.extend(notebook_cells.texts(output).strip() for output in streams)
     assert [text.strip() for text in texts] == expected
     drawn = sum(len(notebook_cells.PICTURE.findall(cell.source)) for cell in cells)
     drawn += sum(
