@@ -9,11 +9,12 @@ import support
 TFRUN = support.ROOT / "tfrun"
 BELOW = {"tfrun", "tfrun.arguments", "tfrun.errors", "tfrun.formatting", "tfrun.known_errors"}
 FLOORS = {  # what the modules of a folder may import, besides BELOW and its own folder
-    "commands": {"apps", "launch", "ssh", "runs", "pictures", "simulate", "problems"},
+    "commands": {"apps", "launch", "ssh", "diagnosis", "runs", "pictures", "simulate", "problems"},
     "apps": {"runs", "problems"},
     "ssh": {"launch", "runs"},
     "launch": {"runs", "problems"},
     "problems": set(),
+    "diagnosis": {"runs", "simulate"},
     "pictures": {"runs"},
     "runs": set(),
     "simulate": set(),

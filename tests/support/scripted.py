@@ -113,6 +113,9 @@ class World:
         monkeypatch.setattr(registry, "identity", lambda pid: {"pid": pid, "start": f"at {pid}"})
         monkeypatch.setattr(cluster, "check_loopback", lambda: None)
         monkeypatch.setattr(cluster, "gpus", list)
+        # The ids of its processes are those of others.
+        monkeypatch.setattr(task.stacks, "ask", lambda *_: None)
+        monkeypatch.setattr(supervisor.usage.Recorder, "record", lambda *_: None)
         monkeypatch.setattr(sys, "stdout", self.out)
         monkeypatch.setenv("XDG_STATE_HOME", str(folder / "state"))
 

@@ -14,6 +14,7 @@ class Command(NamedTuple):
 LAUNCH = Command("start")  # what tfrun does where no command is named
 COMMANDS = {
     "curves": Command("curves"),
+    "doctor": Command("doctor"),
     "evaluate": Command("evaluate", needs_tensorflow=True),
     "explain": Command("explain"),
     "export": Command("export", needs_tensorflow=True),

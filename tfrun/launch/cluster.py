@@ -131,14 +131,15 @@ def cores() -> int:
     return max(1, math.ceil(min(visible, cpu_quota())))
 
 
-def cpu_quota(root: str | pathlib.Path = "/") -> float:
-    """Returns how many cores' time the control groups of this process allow; without a limit inf.
+def cpu_quota(root: str | pathlib.Path = "/", pid: int | str = "self") -> float:
+    """Returns how many cores' time the control groups of a process allow; without a limit inf.
 
-    root: the folder with proc/ and sys/. The quota of a group is also that of the groups in it.
+    root: the folder with proc/ and sys/. pid: by default this process. The quota of a group is also
+    that of the groups in it.
     """
     quotas = [math.inf]
     with contextlib.suppress(OSError):
-        for line in pathlib.Path(root, "proc/self/cgroup").read_text().splitlines():
+        for line in pathlib.Path(root, f"proc/{pid}/cgroup").read_text().splitlines():
             _, controllers, path = line.split(":", 2)
             if not controllers:  # version 2, of which systems with both versions have a folder
                 trees = ["", "unified"]

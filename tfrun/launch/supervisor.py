@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 
 from tfrun import errors
-from tfrun.launch import cluster, exposed, resources, signals
+from tfrun.launch import cluster, exposed, resources, signals, stacks, usage
 from tfrun.launch.screen import Screen, TaskOutput
 from tfrun.launch.task import Task
 from tfrun.runs import metrics_csv, progress, registry, run_directory, same_data
@@ -51,8 +51,9 @@ class LaunchSpec:
         """Yields a task for each port, on this machine."""
         arguments = self.jobs, ports, self.directory, self.shares, self.variables
         for (job, index), env in cluster.environments(*arguments).items():
-            share = self.shares.get((job, index), resources.NO_LIMIT)
-            yield Task(job, f"{job} {index}", self.commands[job], env, self.directory, share)
+            share, name = self.shares.get((job, index), resources.NO_LIMIT), f"{job} {index}"
+            env |= stacks.variables(self.directory, name, env.get("PYTHONPATH"))
+            yield Task(job, name, self.commands[job], env, self.directory, share)
 
 
 class Run:
@@ -73,6 +74,7 @@ class Run:
         self.signal: signal.Signals | None = None  # the first that has come
         self.rows_before = metrics_csv.count_rows(spec.directory)
         self.data_lines = same_data.DataLines(spec.directory, is_live=True)
+        self.usage = usage.Recorder(spec.directory)
         self.began = time.time()
         self.selector = selectors.DefaultSelector()
         # A signal ends the wait of the selector through this pipe; its number is looked at there.
@@ -330,15 +332,18 @@ class Run:
             names = ", ".join(task.name for task in self.unfinished())
             seconds = f"{self.spec.timeout:g} s (--timeout)"
             self.say(f"not done after {seconds}; still running: {names}")
+            for task in self.unfinished():
+                task.write_stacks()  # for `tfrun doctor`: what they wait for
         return self.interrupted
 
     def periodic_checks(self) -> Iterator[bool]:
-        """Looks at each call at what is due: the memory of tasks, the age of checkpoints, the data.
+        """Looks at each call at what is due: what tasks use, the age of checkpoints, the data.
 
         Yields whether a task has other data.
         """
         next_check, warning = 0.0, None
         while True:
+            self.usage.record(self.tasks)
             data_differ = False
             if time.monotonic() > next_check:
                 next_check = time.monotonic() + 0.5
@@ -368,6 +373,7 @@ class Run:
                 with contextlib.suppress(BrokenPipeError):
                     output.show_errors()
         self.watchdog.communicate()
+        stacks.remove_empty(self.spec.directory)
         for held in self.sockets:
             held.close()
 

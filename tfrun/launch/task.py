@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 
 from tfrun import formatting, known_errors
-from tfrun.launch import resources
+from tfrun.launch import resources, stacks
 from tfrun.runs import registry
 
 BAR_SECONDS = 2  # between two looks at a progress bar, which a task draws without an end of line
@@ -23,6 +23,8 @@ BAR_SECONDS = 2  # between two looks at a progress bar, which a task draws witho
 
 class Task:
     """One task of the run: a process, and after a restart another one in its place."""
+
+    is_local = True  # whether the process is the task's own, and not one that leads to its host
 
     def __init__(
         self,
@@ -140,6 +142,12 @@ class Task:
         if used > self.share.memory:
             self.memory_at_kill = used
             self.signal(signal.SIGKILL)
+
+    def write_stacks(self) -> None:
+        """Lets it append its stacks to its file of them, if it can."""
+        if self.process is not None and self.running():
+            with contextlib.suppress(psutil.Error, OSError):
+                stacks.ask(psutil.Process(self.process.pid), stacks.path_of(self.path))
 
     def state(self) -> str:
         """Returns waiting, running, restarting, done, failed, or stopped."""

@@ -20,6 +20,7 @@ OCCUPIED = "a run goes on in {0}: wait for it, or end it with `tfrun kill {0}`"
 PATTERN = "TensorFlow takes one of the signs *?[\\ in {} for a pattern, and finds no checkpoint"
 ADDRESS = "OUTPUT_DIR is the address {}, and tfrun writes files: mount the store, or copy the run"
 UNWRITABLE = "the run directory cannot be written: {}; set OUTPUT_DIR to a folder of your own"
+USAGE = "usage.jsonl"  # which tfrun writes into it
 FLAGS = {"example", "tasks", "ps", "arguments", "versions"}  # what a chief's flags.json has
 
 

@@ -94,19 +94,26 @@ def way_seconds(run: MeasuredRun, n: int, B: float, a: float) -> tuple[float, fl
 
 
 def predict(
-    run: MeasuredRun, n: int, B: float = np.inf, a: float = 0.0, seed: int = 0
+    run: MeasuredRun,
+    n: int,
+    B: float = np.inf,
+    a: float = 0.0,
+    seed: int = 0,
+    times: np.ndarray | None = None,
 ) -> dict[str, Any]:
     """Returns {"rate": [lowest, highest] mini-batches/s, "staleness": mean updates, in the same
     order, "shares": {...}}.
 
     B: bytes a second of each link, a: seconds of a message; their time comes on top of what the run
-    has measured. shares: of a worker's time, where the rate is the lowest. Raises ValueError.
+    has measured. times: of the gradients of each worker, [updates, n], in place of draws from those
+    of the run. shares: of a worker's time, where the rate is the lowest. Raises ValueError.
     """
     n, B = number("workers", n, 1, whole=True), number("bandwidth", B, finite=False)
     a, P, link = number("latency", a, 0), run.servers, run.bytes / 2 / B
     if not P and run.n == 1:
         raise ValueError("a worker alone sends nothing: plan from a run with two or more")
-    times = laws.step_times(run.compute, n, max(30, PUSHES // n), seed=seed)
+    if times is None:
+        times = laws.step_times(run.compute, n, max(30, PUSHES // n), seed=seed)
     if run.together:
         on_the_way = way_seconds(run, n, B, a)
         needed = max(1, n - run.backups)

@@ -147,6 +147,8 @@ def reason(host: Host, code: int, output: str) -> str:
 class RemoteTask(Task):
     """A task on a host; its process here is the shell around ssh."""
 
+    is_local = False
+
     def __init__(
         self,
         host: Host,
