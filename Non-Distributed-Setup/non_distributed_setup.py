@@ -129,6 +129,21 @@ def unpack(model, w):
     return [tf.reshape(part, shape) for part, shape in zip(parts, shapes)]
 
 
+def evaluation(model, x, y, ps=None):
+    """Returns evaluate(w) -> [loss, each of METRICS], means over the rows of x, y; ps: unused."""
+
+    @tf.function(autograph=False)
+    def evaluate(w):
+        parameters = unpack(model, tf.debugging.check_numerics(w, "w"))
+        state = model.non_trainable_variables
+        outputs, _ = model.stateless_call(parameters, state, x, training=False)
+        functions = [loss] + [function for _, function in METRICS.values()]
+        return [tf.reduce_mean(function(y, outputs)) for function in functions]
+
+    return evaluate
+
+
+# region: batches
 def gradients(model, state, x, y, flags, rank):
     """Returns gradient(w, number) -> (loss, g), means over mini-batch `number` of the rows x, y."""
 
@@ -147,23 +162,6 @@ def gradients(model, state, x, y, flags, rank):
         return mean, tape.gradient(mean, w)
 
     return gradient
-
-
-def evaluation(model, x, y, ps=None):
-    """Returns evaluate(w) -> [loss, each of METRICS], means over the rows of x, y.
-
-    ps is not needed here; Sparse-Embeddings asks it for rows of its table.
-    """
-
-    @tf.function(autograph=False)
-    def evaluate(w):
-        parameters = unpack(model, tf.debugging.check_numerics(w, "w"))
-        state = model.non_trainable_variables
-        outputs, _ = model.stateless_call(parameters, state, x, training=False)
-        functions = [loss] + [function for _, function in METRICS.values()]
-        return [tf.reduce_mean(function(y, outputs)) for function in functions]
-
-    return evaluate
 
 
 # region: log

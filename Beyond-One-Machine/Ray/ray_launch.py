@@ -22,8 +22,12 @@ import subprocess
 import sys
 import tempfile
 
+from tfrun.runs import scaling
+
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import launching
+
+POLL_SECONDS = 0.5  # between two looks whether somebody asks for another number of workers
 
 
 class Task:
@@ -51,16 +55,57 @@ class AttemptFailed(Exception):
     """A task has failed, or Ray has lost it: all may begin again."""
 
 
-def attempt(script, roles, output, seconds):
+class Workers:
+    """The workers of an attempt, which come and go when `tfrun scale` asks for it."""
+
+    def __init__(self, roles, output):
+        self.roles, self.output = roles, output
+        self.has_chief = ("chief", 0) in roles
+        self.kept = set() if self.has_chief else {0}  # without a chief, worker 0 is it
+        self.running = {index for job, index in roles if job == "worker"}
+        self.leaving = set()
+        scaling.forget(output)
+
+    def mark(self, index):
+        """Returns the file that lets a worker leave, or says that it has."""
+        return scaling.mark(self.output, index + self.has_chief)
+
+    def changes(self):
+        """Returns the indices of workers that shall join; lets others leave, and says so."""
+        n = scaling.asked(self.output)
+        if n is None or ("ps", 0) not in self.roles:
+            return []
+        staying = self.running - self.leaving
+        joining, to_leave = scaling.plan(n, staying, self.leaving, self.kept)
+        for index in to_leave:
+            self.mark(index).touch()
+            self.leaving.add(index)
+            print(f"[ray] worker {index} leaves", flush=True)
+        for index in joining:
+            self.mark(index).unlink(missing_ok=True)
+            self.running.add(index)
+            print(f"[ray] worker {index} joins", flush=True)
+        scaling.answer(self.output)
+        return joining
+
+    def end(self, index):
+        """Notes that a worker has ended: nobody waits for it, and its index is free."""
+        self.running.discard(index)
+        self.leaving.discard(index)
+
+
+def attempt(script, roles, output, seconds, cpus):
     """Runs the tasks once; shows their lines; returns [the facts of each task].
 
-    Raises AttemptFailed; TimeoutError where Ray has no place for the tasks.
+    cpus: what Ray shall reserve for a worker that joins. Raises AttemptFailed; TimeoutError where
+    Ray has no place for the tasks.
     """
     import ray
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
     ray.cloudpickle.register_pickle_by_value(launching)
     group, tasks = ray.util.placement_group([{"CPU": 1}] * len(roles), strategy="SPREAD"), []
+    workers, joined = Workers(roles, output), {}  # {the stream of one that has joined: its index}
     try:
         if not group.wait(seconds):
             raise TimeoutError
@@ -68,6 +113,7 @@ def attempt(script, roles, output, seconds):
         actor = ray.remote(Task).options(num_cpus=1, scheduling_strategy=place)
         tasks = [actor.remote(number, roles, str(output)) for number in range(len(roles))]
         names = [f"{job} {index}" for job, index in roles]
+        alone = ray.remote(Task).options(num_cpus=cpus)
         addresses = ray.get([task.address.remote(seconds) for task in tasks], timeout=2 * seconds)
         running = {
             task.run.options(num_returns="streaming").remote(script, addresses): name
@@ -75,19 +121,41 @@ def attempt(script, roles, output, seconds):
         }
         facts = []
         while running:
-            stream = ray.wait(list(running), num_returns=1)[0][0]
+            for index in workers.changes():
+                # The cluster of TF_CONFIG has the roles that have addresses: it is not one of them.
+                task = alone.remote(len(roles), [*roles, ("worker", index)], str(output))
+                task.address.remote(seconds)  # it waits for the lock of the worker before it
+                stream = task.run.options(num_returns="streaming").remote(script, addresses)
+                tasks.append(task)
+                names.append(f"worker {index}")
+                running[stream], joined[stream] = names[-1], index
+            ready, _ = ray.wait(list(running), num_returns=1, timeout=POLL_SECONDS)
+            if not ready:
+                continue
+            stream = ready[0]
             try:
                 line = ray.get(next(stream))
             except StopIteration:
                 del running[stream]
                 continue
+            except ray.exceptions.RayError as error:
+                if stream not in joined:
+                    raise
+                line = str(error).strip().splitlines()[-1], {}
             if isinstance(line, str):
                 if not launching.is_notice(line):
                     print(f"[{running[stream]}] {line.rstrip()}", flush=True)
                 continue
             failure, texts = line
-            if failure:
+            job, index = running[stream].split()
+            if job == "worker":
+                workers.end(int(index))
+            if failure and stream not in joined:
                 raise AttemptFailed(failure)
+            if failure:  # the others go on without it
+                workers.mark(int(index)).touch()
+                print(f"[ray] {failure.rstrip()}", file=sys.stderr, flush=True)
+                running.pop(stream)
             facts.append(texts)
         return facts
     except ray.exceptions.GetTimeoutError:
@@ -203,7 +271,9 @@ def main():
         for number in range(1, flags.attempts + 1):
             print(f"[ray] attempt {number}: all tasks begin", flush=True)
             try:
-                facts = attempt(command, roles, output, flags.cpus_timeout)
+                # Our own Ray has a CPU for each task of the start: more workers share them.
+                cpus = 1 if flags.address else 0
+                facts = attempt(command, roles, output, flags.cpus_timeout, cpus)
                 break
             except AttemptFailed as error:
                 print(f"[ray] {str(error).rstrip()}", file=sys.stderr, flush=True)

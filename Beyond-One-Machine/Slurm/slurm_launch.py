@@ -20,6 +20,7 @@ import sys
 
 PORTS = 20000, 12800  # the first, and how many: below those that the kernel gives to clients
 PORTS_OF_A_STEP = 64  # tasks of one step, at most
+CLUSTER = "cluster.json"  # in OUTPUT_DIR, for workers that join
 
 
 def hosts(nodelist):
@@ -118,6 +119,13 @@ def tf_config(env, n_ps, chief):
     return {"cluster": cluster, "task": task}
 
 
+def joining_config(index):
+    """TF_CONFIG of a worker that joins the job, in whose step the first task has written it."""
+    with open(os.path.join(os.environ["OUTPUT_DIR"], CLUSTER)) as file:
+        cluster = json.load(file)
+    return {"cluster": cluster, "task": {"type": "worker", "index": index}}
+
+
 def check_port(address):
     """Raises ValueError where another process listens on the port of this task."""
     port = int(address.rsplit(":", 1)[1])
@@ -132,17 +140,17 @@ def check_port(address):
             ) from None
 
 
-def keep_output():
+def keep_output(name):
     """Writes what this task prints into a file, too: srun may lose the last lines of a failure."""
     os.makedirs(os.environ["OUTPUT_DIR"], exist_ok=True)
-    path = os.path.join(os.environ["OUTPUT_DIR"], "slurm-{}.log".format(os.environ["SLURM_PROCID"]))
+    path = os.path.join(os.environ["OUTPUT_DIR"], f"slurm-{name}.log")
     open(path, "w").close()  # of an attempt before
     for stream in (sys.stdout, sys.stderr):
         tee = subprocess.Popen(["tee", "-a", path], stdin=subprocess.PIPE, stdout=stream)
         os.dup2(tee.stdin.fileno(), stream.fileno())
 
 
-def parse():
+def parse(is_task=True):
     parser = argparse.ArgumentParser(
         description=__doc__,
         allow_abbrev=False,
@@ -150,6 +158,8 @@ def parse():
     )
     parser.add_argument("--ps", type=int, default=1, metavar="N", help="parameter servers (1)")
     parser.add_argument("--chief", action="store_true", help="one task is of the type chief")
+    words = "join the live run in OUTPUT_DIR as the worker of this index"
+    parser.add_argument("--join", type=int, metavar="INDEX", help=words)
     parser.add_argument("script", help="the training script")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="what the script gets")
     flags = parser.parse_args()
@@ -157,7 +167,7 @@ def parse():
         parser.error(f"--ps must be from 0 to 99, is {flags.ps}")
     if not pathlib.Path(flags.script).is_file():
         parser.error(f"there is no script {flags.script} here ({os.getcwd()})")
-    if "SLURM_STEP_NODELIST" not in os.environ:
+    if is_task and "SLURM_STEP_NODELIST" not in os.environ:
         parser.error("this is no task of Slurm: start it with srun")
     return parser, flags
 
@@ -165,7 +175,12 @@ def parse():
 def main():
     parser, flags = parse()
     try:
-        config = tf_config(os.environ, flags.ps, int(flags.chief))
+        if flags.join is None:
+            config = tf_config(os.environ, flags.ps, int(flags.chief))
+        else:
+            config = joining_config(flags.join)
+    except OSError as error:
+        parser.error(f"no run of Slurm goes on there: {error}")
     except KeyError as error:
         parser.error(f"Slurm's {error.args[0]} is missing")
     except ValueError as error:
@@ -174,14 +189,19 @@ def main():
         os.environ["OUTPUT_DIR"] = os.path.abspath(
             "runs/Slurm/{}".format(os.environ["SLURM_JOB_ID"])
         )
-    keep_output()
-    task = config["task"]
-    address = config["cluster"][task["type"]][task["index"]]
-    try:
-        check_port(address)
-    except ValueError as error:
-        print(f"slurm_launch.py: {error}", file=sys.stderr)
-        return 1
+    task, rank = config["task"], os.environ["SLURM_PROCID"]
+    keep_output(rank if flags.join is None else f"worker-{flags.join}")
+    address = None
+    if flags.join is None:  # else no task needs to reach it
+        address = config["cluster"][task["type"]][task["index"]]
+        if rank == "0":
+            with open(os.path.join(os.environ["OUTPUT_DIR"], CLUSTER), "w") as file:
+                json.dump(config["cluster"], file)
+        try:
+            check_port(address)
+        except ValueError as error:
+            print(f"slurm_launch.py: {error}", file=sys.stderr)
+            return 1
     os.environ.update(TF_CONFIG=json.dumps(config), KERAS_BACKEND="tensorflow")
     os.environ.setdefault("grpc_proxy", "")  # or gRPC takes http_proxy between the tasks
     if task["type"] == "ps":

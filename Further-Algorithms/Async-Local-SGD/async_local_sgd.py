@@ -157,7 +157,7 @@ def main():
 # a new age after the loss of one, and refuse messages of another age. The first part of w counts:
 # its reply has the ticket (updates before this one; a pull has none) and the version (updates in
 # the w that follows), and the headers to the other parts repeat both. Workers begin together when
-# each has sent report("start"), and a ps ends when each has sent it report("done").
+# each has sent report("start"), and a ps ends when each has sent it report("done"), or has left.
 OTHER_AGE, HEADER = "the ps has another age", tf.TensorSpec([None], tf.int64)
 END_OF_WAIT = 2**62  # in a queue, it ends the wait of a call with an error
 
@@ -197,7 +197,7 @@ REQUIRED_WAIT_SECONDS = int(os.getenv("REQUIRED_WAIT_SECONDS", 120))  # for any 
 class Cluster:
     """Knows the tasks of the cluster, and which of them this process is, from TF_CONFIG."""
 
-    UNRANKED = ("ps", "worker")  # they need not be among the workers of TF_CONFIG
+    UNRANKED = ("ps",)  # jobs of tasks that do not train
 
     def __init__(self):
         resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
@@ -206,10 +206,12 @@ class Cluster:
         self.ps = spec.job_tasks("ps")
         jobs = [job for job in ("chief", "worker") if job in spec.jobs]
         self.workers = [(job, index) for job in jobs for index in spec.task_indices(job)]
-        # None for a ps, and for a worker beyond those of TF_CONFIG: it joins a live run.
-        is_ranked = self.job not in self.UNRANKED or self.task in self.workers
-        self.rank = self.workers.index(self.task) if is_ranked else None
         self.directory = os.path.abspath(os.getenv("OUTPUT_DIR") or "output")
+        self.left = f"{self.directory}/left-%d"  # a file that lets the worker of a rank leave
+        if self.job == "worker":  # one beyond those of TF_CONFIG joins a live run
+            self.rank = self.index + jobs.count("chief")
+        else:
+            self.rank = None if self.job in self.UNRANKED else self.workers.index(self.task)
 
 
 def wait_until(condition, seconds, fault=None):
@@ -312,6 +314,7 @@ class Clock:
     """Counts the updates on the first part of w; on the others it has what a worker tells them."""
 
     queues = []  # all those of this process in which calls wait
+    most = 30  # workers that make steps together: so many more than at the start
 
     def __init__(self, part, steps):
         self.part, self.steps = part, steps
@@ -389,8 +392,8 @@ def serve_part(part, server, age, flags):
     ]
 
 
-def control_functions(age, next_age, sizes, ranks):
-    """Returns {name: function} for all parts together. ranks: {event: those that reported it}."""
+def control_functions(age, next_age, sizes, ranks, members):
+    """Returns {name: function} for all parts. ranks: {event: those that reported it}."""
 
     def on_ps_lost(lost_age):
         if age == lost_age:  # the chief may wait for a worker that waits for the chief
@@ -400,20 +403,13 @@ def control_functions(age, next_age, sizes, ranks):
     def missing(event, rank):
         if rank >= 0:
             ranks[event.decode()].add(int(rank))
-            ranks["joined"].add(int(rank))
-        return np.int64(len(ranks["joined"] - ranks[event.decode()]))
+        return np.int64(len(members() - ranks[event.decode()] - ranks["done"]))
 
-    def free_rank():
-        ranks["joined"].add(rank := max(ranks["joined"], default=-1) + 1)
-        return np.int64(rank)
-
-    joining = tf.CriticalSection()  # two that join at once get different ranks
     word = tf.TensorSpec([], tf.string)
     functions = {
         "status": (lambda: (age.read_value(), tf.constant(json.dumps(sizes))), []),
         "begin": (lambda new: next_age.assign(new).read_value(), [COUNT]),
         "report": (lambda *report: tf.numpy_function(missing, report, tf.int64), [word, COUNT]),
-        "join": (lambda: joining.execute(lambda: tf.numpy_function(free_rank, [], tf.int64)), []),
         "report_lost": (lambda *lost: tf.numpy_function(on_ps_lost, lost, tf.int64), [COUNT]),
     }
     return {name: tf.function(*function, autograph=False) for name, function in functions.items()}
@@ -454,27 +450,32 @@ def serve(cluster, server, flags):
     address = os.getenv("PS_ADDRESS") or cluster.ps[cluster.index]
     check_address(address)
     age, next_age = (tf.Variable(0, dtype=tf.int64) for _ in range(2))
-    ranks = {event: set() for event in ("start", "done")}
-    ranks["joined"] = set(range(len(cluster.workers)))
+    ranks = {"joined": set(range(len(cluster.workers))), "start": set(), "done": set()}
+    Clock.most += len(cluster.workers)
+
+    def members():
+        return {k for k in list(ranks["joined"]) if not os.path.exists(cluster.left % k)}
+
     while True:
         sizes = read_sizes(cluster.directory) if age != 0 else None
-        functions = control_functions(age, next_age, sizes, ranks)
+        functions = control_functions(age, next_age, sizes, ranks, members)
         if sizes:
             functions |= functions_of_parts(cluster, server, age, sizes, flags)
         listener = listen(address, functions)
         if age == 0:
             print("listening at", address, flush=True)
-        wait_until(lambda: ranks["done"] or next_age != age, np.inf)
+        count = functions.get("reports_0", lambda *_: None)  # of a step that workers make together
+        while next_age == age and not ranks["done"] & members():
+            count(tf.stack([age, 0, 0, 0]), np.int64(len(members())))
+            time.sleep(0.05)
         wait_until(
-            lambda: ranks["done"] >= ranks["joined"] or next_age != age, 10 * OPTIONAL_WAIT_SECONDS
+            lambda: ranks["done"] >= members() or next_age != age, 10 * OPTIONAL_WAIT_SECONDS
         )
         end_waits(1000)  # also of calls that are on their way: the port stays open while one waits
         Clock.queues.clear()
         del listener
         if next_age == age:
             break
-        if age != 0:
-            print("goes back to the last checkpoint", flush=True)
         ranks["done"].clear()
         age.assign(next_age)
     print("done", flush=True)
@@ -676,9 +677,10 @@ class Ps:
         pieces = [self.call_one(f"get_{name}", part).get_value()[0] for part in self.parts[name]]
         return np.concatenate(pieces)
 
-    def report(self, event, rank=-1, ps=0):
-        """Reports an event, unless rank is -1. Returns how many workers have not reported it."""
-        return int(self.controls[ps].report(tf.constant(event), np.int64(rank)).get_value())
+    def report(self, event, rank=-1):
+        """Reports an event to all ps, unless rank is -1. Returns how many workers have not."""
+        replies = [client.report(tf.constant(event), np.int64(rank)) for client in self.controls]
+        return [int(reply.get_value()) for reply in replies][0]
 
     def save_first(self, values):
         """Writes the first checkpoint, without any ps. values: {name: values [size]}."""
@@ -702,6 +704,21 @@ def unpack(model, w):
     return [tf.reshape(part, shape) for part, shape in zip(parts, shapes)]
 
 
+def evaluation(model, x, y, ps=None):
+    """Returns evaluate(w) -> [loss, each of METRICS], means over the rows of x, y; ps: unused."""
+
+    @tf.function(autograph=False)
+    def evaluate(w):
+        parameters = unpack(model, tf.debugging.check_numerics(w, "w"))
+        state = model.non_trainable_variables
+        outputs, _ = model.stateless_call(parameters, state, x, training=False)
+        functions = [loss] + [function for _, function in METRICS.values()]
+        return [tf.reduce_mean(function(y, outputs)) for function in functions]
+
+    return evaluate
+
+
+# region: batches
 def gradients(model, state, x, y, flags, rank):
     """Returns gradient(w, number) -> (loss, g), means over mini-batch `number` of the rows x, y."""
 
@@ -720,23 +737,6 @@ def gradients(model, state, x, y, flags, rank):
         return mean, tape.gradient(mean, w)
 
     return gradient
-
-
-def evaluation(model, x, y, ps=None):
-    """Returns evaluate(w) -> [loss, each of METRICS], means over the rows of x, y.
-
-    ps is not needed here; Sparse-Embeddings asks it for rows of its table.
-    """
-
-    @tf.function(autograph=False)
-    def evaluate(w):
-        parameters = unpack(model, tf.debugging.check_numerics(w, "w"))
-        state = model.non_trainable_variables
-        outputs, _ = model.stateless_call(parameters, state, x, training=False)
-        functions = [loss] + [function for _, function in METRICS.values()]
-        return [tf.reduce_mean(function(y, outputs)) for function in functions]
-
-    return evaluate
 
 
 # region: facts
@@ -861,12 +861,8 @@ def train(cluster, model, data, update, flags, seconds=REQUIRED_WAIT_SECONDS, ba
     metrics, k, n = Metrics(cluster, model, flags), cluster.rank, len(cluster.workers)
     ps = Ps(cluster, sizes_of(model), seconds)
     first_values = vectors_of(model) if metrics.is_chief else None
-    rows, task = slice(k, None, n), cluster.task  # worker k has every n-th row
-    if k is None:  # it joins a live run, and has all rows
-        k, rows = int(ps.controls[0].join().get_value()), slice(None)
-        ps.rank, task = k, ("worker", k)
-        print("joins as worker", k, flush=True)
-    metrics.begin(*task, data)
+    metrics.begin(*cluster.task, data)
+    rows = getattr(update, "rows", slice(k, None, n) if k < n else slice(None))  # all: it joins
     parts = data.x_train[rows], data.y_train[rows], data.x_test, data.y_test
     x, y, x_test, y_test = [tf.constant(np.asarray_chkfinite(part)) for part in parts]
     gradient = gradients(model, model.non_trainable_variables, x, y, flags, k)
@@ -910,6 +906,7 @@ def train(cluster, model, data, update, flags, seconds=REQUIRED_WAIT_SECONDS, ba
 
     def train_until_done(is_first):
         ps.join(first_values)
+        ps.report("joined", k)
         load_model_state()
         with contextlib.suppress(tf.errors.OutOfRangeError):  # every update is taken
             pulled = None
@@ -921,16 +918,16 @@ def train(cluster, model, data, update, flags, seconds=REQUIRED_WAIT_SECONDS, ba
             pulled = pull_anew(pulled)
             saved_step = int(pulled[1])  # after a loss it is less than this worker's last update
             while pulled[1] < flags.steps:
+                if os.path.exists(cluster.left % k):
+                    return
                 pulled = updates(np.int32(0), *pulled)
                 if metrics.is_chief and metrics.step >= saved_step + flags.checkpoint_steps:
                     test_and_save()
                     saved_step, pulled = metrics.step, pull_anew(pulled)
-        ps.report("start", k)  # if every update was taken before its first call
         if metrics.is_chief:
             wait_until(lambda: ps.report("done") <= 1, OPTIONAL_WAIT_SECONDS)
             test_and_save()
-        for i in range(len(cluster.ps)):
-            ps.report("done", k, i)
+        ps.report("done", k)
 
     losses, lost_at = 0, None
     while True:

@@ -18,7 +18,6 @@ import argparse
 import collections
 import contextlib
 import fcntl
-import functools
 import glob
 import json
 import os
@@ -35,21 +34,20 @@ import tensorflow as tf
 COUNT, VECTOR = tf.TensorSpec([], tf.int64), tf.TensorSpec([None])  # the types in a message
 
 
-def server(n, w, step, flags):
+def server(w, step, flags):
     """Returns what a ps (parameter server) does with a part of w, and variables to save beside it.
 
-    n: how many workers there are. w: this part's vector, a tf.Variable. step: counts the updates,
-    and knows which worker calls.
+    w: this part's vector, a tf.Variable. step: counts the updates, and knows which worker calls.
     """
     u = tf.Variable(tf.zeros(w.shape))
 
     # DiLoCo: the mean change is a gradient, by which Nesterov's momentum moves w.
-    def move(_, changes):
-        d = tf.add_n(changes) / n
+    def move(_, N, changes):
+        d = changes / N
         velocity = u.assign(flags.outer_momentum * u + d)
         return w.assign_sub(flags.outer_rate * (d + flags.outer_momentum * velocity))
 
-    return steps_together(w, step, n, n, move), {"velocity": u}
+    return steps_together(w, step, 0, move), {"velocity": u}
 
 
 def update(ps, version, own, gradient, flags):
@@ -155,11 +153,8 @@ METRICS = {"accuracy": ("max", keras.metrics.sparse_categorical_accuracy)}
 def main():
     """Runs the task that TF_CONFIG names: a ps serves, a worker trains."""
     flags, cluster = parse_flags(), Cluster()
-    n = len(cluster.workers)
     if cluster.job == "ps":  # it needs no data: worker 0 saves the first values of w for it
-        return serve(cluster, functools.partial(server, n), flags)
-    if cluster.rank is None:
-        raise ValueError(f"each step has the {n} workers of TF_CONFIG: no other can join")
+        return serve(cluster, server, flags)
     keras.utils.set_random_seed(flags.seed)
     data = load_data(flags.dataset)
     try:
@@ -178,23 +173,28 @@ def main():
 # a new age after the loss of one, and refuse messages of another age. The first part of w counts:
 # its reply has the ticket (updates before this one; a pull has none) and the version (updates in
 # the w that follows), and the headers to the other parts repeat both. Workers begin together when
-# each has sent report("start"), and a ps ends when each has sent it report("done").
+# each has sent report("start"), and a ps ends when each has sent it report("done"), or has left.
 OTHER_AGE, HEADER = "the ps has another age", tf.TensorSpec([None], tf.int64)
 END_OF_WAIT = 2**62  # in a queue, it ends the wait of a call with an error
 
 
 # region: together
-def steps_together(w, step, n, N, move):
-    """Returns {name: function} of a part of w where N of n workers make each step together.
+def steps_together(w, step, backups, move):
+    """Returns {name: function} of a part of w where all workers but `backups` make each step.
 
-    move(steps, gradients) applies a list of N gradients to w, after so many steps. The first part
+    move(steps, N, g) applies g, the sum of N gradients, to w, after so many steps. The first part
     decides whose gradients make a step, and the headers of messages tell it to the other parts.
     """
     lock = tf.CriticalSection()
-    slots = [tf.Variable(tf.zeros_like(w)) for _ in range(n)]  # the last gradient of each worker
-    reported = tf.Variable(tf.fill([n], np.int64(-1)))  # the step for which it came
-    chosen = tf.Variable(tf.range(N), shape=[None])  # whose gradients made the last step
-    tokens = [step.new_queue() for _ in range(n)]
+    # By rank: the last gradient, the step for which it came, and a queue in which its call waits.
+    step.slots = [tf.Variable(w[:0], shape=[None]) for _ in range(step.most)]
+    step.tokens = [step.new_queue() for _ in step.slots]
+    slots = tf.stack([slot.handle for slot in step.slots])
+    reported = tf.Variable(tf.fill(slots.shape, np.int64(-1)))
+    tokens = tf.stack([queue.queue_ref for queue in step.tokens])
+    chosen = tf.Variable(tf.range(0), shape=[None])  # whose gradients made the last step
+    workers = tf.Variable(np.int64(2**31))  # how many there are, once serve() has counted them
+    steps_here = tf.Variable(np.int64(-1))  # of a part that is not the first
 
     def pull():
         version = step.read()  # before w and the ranks: a gradient at a later w is dropped
@@ -203,49 +203,53 @@ def steps_together(w, step, n, N, move):
 
     # A worker stores its gradient in a slot of its own.
     def store(version: COUNT, g: VECTOR):
-        stored = choose(step.worker, lambda slot: slot.assign(g).read_value(), slots)
-        with tf.control_dependencies([stored]):
+        slot = tf.gather(slots, step.worker)
+        with tf.control_dependencies([tf.raw_ops.AssignVariableOp(resource=slot, value=g)]):
             return tf.identity(version)
 
     # Then it reports, one worker at a time. The N-th report at this w makes the step. A later one
     # finds that w has moved.
     def push(version: COUNT, g: VECTOR):
         def report():
-            now = step.read()
-            with tf.control_dependencies([now]):
-                steps = reported.scatter_nd_update([[step.worker]], [version])
-            is_last = tf.math.count_nonzero(steps == now) == N
-            moved = tf.cond(is_last, lambda: make_step(now, steps == now), lambda: now)
-            with tf.control_dependencies([moved]):
-                return tf.identity(now)
+            with tf.control_dependencies([reported.scatter_nd_update([[step.worker]], [version])]):
+                return step_if_enough()
 
         with tf.control_dependencies([store(version, g)]):
-            ticket = lock.execute(report)
+            ticket, _ = lock.execute(report)
         with tf.control_dependencies([wait(version, ticket)]):
             return ticket, *pull()
 
-    def make_step(now, are_in_time):
-        ranks = tf.cast(tf.where(are_in_time)[:, 0], tf.int32)
-        with tf.control_dependencies([move_by(now, ranks), chosen.assign(ranks)]):
-            counted = step.take()
-        with tf.control_dependencies([counted]):
-            sent = [queue.enqueue(now + 1) for queue in tokens]
-        with tf.control_dependencies(sent):
-            return tf.identity(now)
+    # Of n workers the reports may be enough, because one more has left. Of 2**31 they never are.
+    def reports(n: COUNT):
+        with tf.control_dependencies([workers.assign(n)]):
+            return lock.execute(step_if_enough)
+
+    def step_if_enough():
+        now, steps = step.read(), reported.read_value()
+        ranks = tf.cast(tf.where(steps == now)[:, 0], tf.int32)
+        is_enough = tf.size(ranks, tf.int64) >= tf.maximum(workers - backups, 1)
+        with tf.control_dependencies(tf.cond(is_enough, lambda: make_step(ranks), lambda: [0])):
+            return tf.identity(now), tf.identity(steps)
+
+    def make_step(ranks):
+        def send(i):
+            queue = tf.queue.QueueBase([tf.int64], [[]], None, tf.gather(tokens, ranks[i]))
+            with tf.control_dependencies([queue.enqueue(token)]):
+                return i + 1
+
+        with tf.control_dependencies([move_by(step.read(), ranks), chosen.assign(ranks)]):
+            token = step.take() + 1
+        return tf.while_loop(lambda i: i < tf.size(ranks), send, [0])
 
     # Wait for the token that says that w has moved. Older tokens are discarded; this one is put
     # back, because a worker that was started again may have two calls here.
     def wait(version, ticket):
-        queue = tf.queue.FIFOQueue.from_list(tf.cast(step.worker, tf.int32), tokens)
+        queue = tf.queue.QueueBase([tf.int64], [[]], None, tf.gather(tokens, step.worker))
         (token,) = tf.while_loop(lambda t: t <= version, lambda _: [queue.dequeue()], [ticket])
         with tf.control_dependencies([tf.debugging.Assert(token < END_OF_WAIT, [OTHER_AGE])]):
-            put_back = queue.enqueue(token)
-        with tf.control_dependencies([put_back]):
-            return tf.identity(token)
+            return queue.enqueue(token)
 
     # Another part makes the step that the first part has decided, when it first hears of it.
-    steps_here = tf.Variable(np.int64(-1))
-
     def follow():
         def catch_up():
             before = steps_here.read_value()
@@ -258,19 +262,17 @@ def steps_together(w, step, n, N, move):
             return step.version + 0, w.read_value()
 
     def move_by(steps, ranks):
-        gradients = [choose(rank, tf.convert_to_tensor, slots) for rank in tf.unstack(ranks, N)]
-        with tf.control_dependencies([move(steps, gradients)]):
+        def add(i, g):
+            g_k = tf.raw_ops.ReadVariableOp(resource=tf.gather(slots, ranks[i]), dtype=w.dtype)
+            return i + 1, g + tf.reshape(g_k, w.shape)
+
+        N, g = tf.while_loop(lambda i, _: i < tf.size(ranks), add, [0, tf.zeros_like(w)])
+        with tf.control_dependencies([move(steps, tf.cast(N, w.dtype), g)]):
             return tf.identity(steps)
 
     if step.is_first:
-        return {"pull": pull, "push": push, "reports": lambda: (step.read(), reported.read_value())}
+        return {"pull": pull, "push": push, "reports": reports}
     return {"pull": follow, "store": store}
-
-
-def choose(rank, function, slots):
-    """Returns function(slot) of the slot of this rank; TensorFlow reads no other slot."""
-    cases = [functools.partial(function, slot) for slot in slots]
-    return tf.switch_case(tf.cast(rank, tf.int32), cases)
 
 
 def push_together(ps, version, g):
@@ -282,7 +284,7 @@ def missing_workers(cluster):
     """Returns the names of the workers that have not reported a gradient for the present step."""
     client = connect(cluster.ps[0], OPTIONAL_WAIT_SECONDS)
     age, _ = client.status().get_value()
-    now, steps = client.reports_0(tf.stack([age, 0, 0, 0])).get_value()  # a header
+    now, steps = client.reports_0(tf.stack([age, 0, 0, 0]), np.int64(2**31)).get_value()
     names = [f"{job} {index}" for job, index in cluster.workers]
     return ", ".join(name for name, step in zip(names, steps) if step != now) or "the ps"
 
@@ -322,7 +324,7 @@ REQUIRED_WAIT_SECONDS = int(os.getenv("REQUIRED_WAIT_SECONDS", 120))  # for any 
 class Cluster:
     """Knows the tasks of the cluster, and which of them this process is, from TF_CONFIG."""
 
-    UNRANKED = ("ps", "worker")  # they need not be among the workers of TF_CONFIG
+    UNRANKED = ("ps",)  # jobs of tasks that do not train
 
     def __init__(self):
         resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
@@ -331,10 +333,12 @@ class Cluster:
         self.ps = spec.job_tasks("ps")
         jobs = [job for job in ("chief", "worker") if job in spec.jobs]
         self.workers = [(job, index) for job in jobs for index in spec.task_indices(job)]
-        # None for a ps, and for a worker beyond those of TF_CONFIG: it joins a live run.
-        is_ranked = self.job not in self.UNRANKED or self.task in self.workers
-        self.rank = self.workers.index(self.task) if is_ranked else None
         self.directory = os.path.abspath(os.getenv("OUTPUT_DIR") or "output")
+        self.left = f"{self.directory}/left-%d"  # a file that lets the worker of a rank leave
+        if self.job == "worker":  # one beyond those of TF_CONFIG joins a live run
+            self.rank = self.index + jobs.count("chief")
+        else:
+            self.rank = None if self.job in self.UNRANKED else self.workers.index(self.task)
 
 
 def wait_until(condition, seconds, fault=None):
@@ -437,6 +441,7 @@ class Clock:
     """Counts the updates on the first part of w; on the others it has what a worker tells them."""
 
     queues = []  # all those of this process in which calls wait
+    most = 30  # workers that make steps together: so many more than at the start
 
     def __init__(self, part, steps):
         self.part, self.steps = part, steps
@@ -514,8 +519,8 @@ def serve_part(part, server, age, flags):
     ]
 
 
-def control_functions(age, next_age, sizes, ranks):
-    """Returns {name: function} for all parts together. ranks: {event: those that reported it}."""
+def control_functions(age, next_age, sizes, ranks, members):
+    """Returns {name: function} for all parts. ranks: {event: those that reported it}."""
 
     def on_ps_lost(lost_age):
         if age == lost_age:  # the chief may wait for a worker that waits for the chief
@@ -525,20 +530,13 @@ def control_functions(age, next_age, sizes, ranks):
     def missing(event, rank):
         if rank >= 0:
             ranks[event.decode()].add(int(rank))
-            ranks["joined"].add(int(rank))
-        return np.int64(len(ranks["joined"] - ranks[event.decode()]))
+        return np.int64(len(members() - ranks[event.decode()] - ranks["done"]))
 
-    def free_rank():
-        ranks["joined"].add(rank := max(ranks["joined"], default=-1) + 1)
-        return np.int64(rank)
-
-    joining = tf.CriticalSection()  # two that join at once get different ranks
     word = tf.TensorSpec([], tf.string)
     functions = {
         "status": (lambda: (age.read_value(), tf.constant(json.dumps(sizes))), []),
         "begin": (lambda new: next_age.assign(new).read_value(), [COUNT]),
         "report": (lambda *report: tf.numpy_function(missing, report, tf.int64), [word, COUNT]),
-        "join": (lambda: joining.execute(lambda: tf.numpy_function(free_rank, [], tf.int64)), []),
         "report_lost": (lambda *lost: tf.numpy_function(on_ps_lost, lost, tf.int64), [COUNT]),
     }
     return {name: tf.function(*function, autograph=False) for name, function in functions.items()}
@@ -579,27 +577,32 @@ def serve(cluster, server, flags):
     address = os.getenv("PS_ADDRESS") or cluster.ps[cluster.index]
     check_address(address)
     age, next_age = (tf.Variable(0, dtype=tf.int64) for _ in range(2))
-    ranks = {event: set() for event in ("start", "done")}
-    ranks["joined"] = set(range(len(cluster.workers)))
+    ranks = {"joined": set(range(len(cluster.workers))), "start": set(), "done": set()}
+    Clock.most += len(cluster.workers)
+
+    def members():
+        return {k for k in list(ranks["joined"]) if not os.path.exists(cluster.left % k)}
+
     while True:
         sizes = read_sizes(cluster.directory) if age != 0 else None
-        functions = control_functions(age, next_age, sizes, ranks)
+        functions = control_functions(age, next_age, sizes, ranks, members)
         if sizes:
             functions |= functions_of_parts(cluster, server, age, sizes, flags)
         listener = listen(address, functions)
         if age == 0:
             print("listening at", address, flush=True)
-        wait_until(lambda: ranks["done"] or next_age != age, np.inf)
+        count = functions.get("reports_0", lambda *_: None)  # of a step that workers make together
+        while next_age == age and not ranks["done"] & members():
+            count(tf.stack([age, 0, 0, 0]), np.int64(len(members())))
+            time.sleep(0.05)
         wait_until(
-            lambda: ranks["done"] >= ranks["joined"] or next_age != age, 10 * OPTIONAL_WAIT_SECONDS
+            lambda: ranks["done"] >= members() or next_age != age, 10 * OPTIONAL_WAIT_SECONDS
         )
         end_waits(1000)  # also of calls that are on their way: the port stays open while one waits
         Clock.queues.clear()
         del listener
         if next_age == age:
             break
-        if age != 0:
-            print("goes back to the last checkpoint", flush=True)
         ranks["done"].clear()
         age.assign(next_age)
     print("done", flush=True)
@@ -801,9 +804,10 @@ class Ps:
         pieces = [self.call_one(f"get_{name}", part).get_value()[0] for part in self.parts[name]]
         return np.concatenate(pieces)
 
-    def report(self, event, rank=-1, ps=0):
-        """Reports an event, unless rank is -1. Returns how many workers have not reported it."""
-        return int(self.controls[ps].report(tf.constant(event), np.int64(rank)).get_value())
+    def report(self, event, rank=-1):
+        """Reports an event to all ps, unless rank is -1. Returns how many workers have not."""
+        replies = [client.report(tf.constant(event), np.int64(rank)) for client in self.controls]
+        return [int(reply.get_value()) for reply in replies][0]
 
     def save_first(self, values):
         """Writes the first checkpoint, without any ps. values: {name: values [size]}."""
@@ -827,6 +831,21 @@ def unpack(model, w):
     return [tf.reshape(part, shape) for part, shape in zip(parts, shapes)]
 
 
+def evaluation(model, x, y, ps=None):
+    """Returns evaluate(w) -> [loss, each of METRICS], means over the rows of x, y; ps: unused."""
+
+    @tf.function(autograph=False)
+    def evaluate(w):
+        parameters = unpack(model, tf.debugging.check_numerics(w, "w"))
+        state = model.non_trainable_variables
+        outputs, _ = model.stateless_call(parameters, state, x, training=False)
+        functions = [loss] + [function for _, function in METRICS.values()]
+        return [tf.reduce_mean(function(y, outputs)) for function in functions]
+
+    return evaluate
+
+
+# region: batches
 def gradients(model, state, x, y, flags, rank):
     """Returns gradient(w, number) -> (loss, g), means over mini-batch `number` of the rows x, y."""
 
@@ -845,23 +864,6 @@ def gradients(model, state, x, y, flags, rank):
         return mean, tape.gradient(mean, w)
 
     return gradient
-
-
-def evaluation(model, x, y, ps=None):
-    """Returns evaluate(w) -> [loss, each of METRICS], means over the rows of x, y.
-
-    ps is not needed here; Sparse-Embeddings asks it for rows of its table.
-    """
-
-    @tf.function(autograph=False)
-    def evaluate(w):
-        parameters = unpack(model, tf.debugging.check_numerics(w, "w"))
-        state = model.non_trainable_variables
-        outputs, _ = model.stateless_call(parameters, state, x, training=False)
-        functions = [loss] + [function for _, function in METRICS.values()]
-        return [tf.reduce_mean(function(y, outputs)) for function in functions]
-
-    return evaluate
 
 
 # region: facts
@@ -986,12 +988,8 @@ def train(cluster, model, data, update, flags, seconds=REQUIRED_WAIT_SECONDS, ba
     metrics, k, n = Metrics(cluster, model, flags), cluster.rank, len(cluster.workers)
     ps = Ps(cluster, sizes_of(model), seconds)
     first_values = vectors_of(model) if metrics.is_chief else None
-    rows, task = slice(k, None, n), cluster.task  # worker k has every n-th row
-    if k is None:  # it joins a live run, and has all rows
-        k, rows = int(ps.controls[0].join().get_value()), slice(None)
-        ps.rank, task = k, ("worker", k)
-        print("joins as worker", k, flush=True)
-    metrics.begin(*task, data)
+    metrics.begin(*cluster.task, data)
+    rows = getattr(update, "rows", slice(k, None, n) if k < n else slice(None))  # all: it joins
     parts = data.x_train[rows], data.y_train[rows], data.x_test, data.y_test
     x, y, x_test, y_test = [tf.constant(np.asarray_chkfinite(part)) for part in parts]
     gradient = gradients(model, model.non_trainable_variables, x, y, flags, k)
@@ -1035,6 +1033,7 @@ def train(cluster, model, data, update, flags, seconds=REQUIRED_WAIT_SECONDS, ba
 
     def train_until_done(is_first):
         ps.join(first_values)
+        ps.report("joined", k)
         load_model_state()
         with contextlib.suppress(tf.errors.OutOfRangeError):  # every update is taken
             pulled = None
@@ -1046,16 +1045,16 @@ def train(cluster, model, data, update, flags, seconds=REQUIRED_WAIT_SECONDS, ba
             pulled = pull_anew(pulled)
             saved_step = int(pulled[1])  # after a loss it is less than this worker's last update
             while pulled[1] < flags.steps:
+                if os.path.exists(cluster.left % k):
+                    return
                 pulled = updates(np.int32(0), *pulled)
                 if metrics.is_chief and metrics.step >= saved_step + flags.checkpoint_steps:
                     test_and_save()
                     saved_step, pulled = metrics.step, pull_anew(pulled)
-        ps.report("start", k)  # if every update was taken before its first call
         if metrics.is_chief:
             wait_until(lambda: ps.report("done") <= 1, OPTIONAL_WAIT_SECONDS)
             test_and_save()
-        for i in range(len(cluster.ps)):
-            ps.report("done", k, i)
+        ps.report("done", k)
 
     losses, lost_at = 0, None
     while True:

@@ -124,7 +124,7 @@ ONE_PROCESS_ROWS = tables.ONE_PROCESS_ROWS
 ASYNC_LOCAL_SGD = FURTHER + "Async-Local-SGD"
 ADAMW = FURTHER + "DiLoCo, one worker, 2 threads"  # whose common step takes what AdamW has found
 ADAG_MEAN = "flags.learning_rate * a / flags.local_steps"
-SAGN_MEAN = "flags.learning_rate / n * tf.add_n(means)"
+SAGN_MEAN = "flags.learning_rate / N * means"
 # DC-ASGD-a (Zheng et al. 2017): lambda / sqrt(a running mean of the gradient's square).
 DELAY_COMPENSATION = FURTHER + "Delay-Compensation"
 LOCK_LINE = "    lock = tf.CriticalSection()"

@@ -82,9 +82,7 @@ MISTAKES = {
             (" + flags.weight_decay * w_k", ""),
         ],
         "one mini-batch for all T steps": [("gradient(w_k, first + t)", "gradient(w_k, first)")],
-        "the outer rate takes the sum of the changes": [
-            ("tf.add_n(changes) / n", "tf.add_n(changes)")
-        ],
+        "the outer rate takes the sum of the changes": [("d = changes / N", "d = changes")],
     },
     "velocity": {
         "the velocity forgets": [("u.assign(flags.outer_momentum * u + d)", "u.assign(d + 0 * u)")]

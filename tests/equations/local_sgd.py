@@ -37,11 +37,11 @@ class LocalSGD(Synchronous):
 REFERENCE = LocalSGD
 FLAGS = {"local_steps": 4, "post_local": 3, "slow_momentum": 0.5, "slow_rate": 0.7}
 VARIABLES = {"velocity": "velocity"}
-SUM = "d = flags.learning_rate / n * tf.add_n(sums)"
+SUM = "d = flags.learning_rate / N * sums"
 MISTAKES = {
     "parameters": {
         "w moves by the mean of the gradients, as SAGN's": [(SUM, SUM + " / flags.local_steps")],
-        "w becomes the sum of the moves": [(SUM, SUM.replace(" / n", ""))],
+        "w becomes the sum of the moves": [(SUM, SUM.replace(" / N", ""))],
         "one forward pass for all T steps": [
             ("loss, w_k - flags.learning_rate * g,", "loss, w_k,")
         ],

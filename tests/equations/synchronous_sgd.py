@@ -7,13 +7,13 @@ from tfrun.apps.references import Synchronous
 
 REFERENCE = Synchronous
 FLAGS = {}
-ENOUGH = "tf.math.count_nonzero(steps == now) == %s"
+ENOUGH = "tf.maximum(workers - backups, 1)"
 MISTAKES = {
     "parameters": {
         "one worker supplies all gradients": [
-            ("choose(step.worker, lambda slot", "choose(0, lambda slot")
+            ("for slot in slots], rank)", "for slot in slots], 0 * rank)")
         ],
-        "the sum instead of the mean": [("rate / N * tf", "rate * tf")],
+        "the sum instead of the mean": [("rate / N * g", "rate * g")],
         "another part never makes the step": [
             ("behind = (before >= 0)", "behind = (before > 10**9)")
         ],
@@ -22,10 +22,10 @@ MISTAKES = {
         ],
     },
     "steps": {
-        "the first gradient is the step": [(ENOUGH % "N", ENOUGH % "1")],
-        "the step waits for one gradient too many": [(ENOUGH % "N", ENOUGH % "N + 1")],
+        "the first gradient is the step": [(ENOUGH, "1")],
+        "the step waits for one gradient too many": [(ENOUGH, "workers - backups + 1")],
         "the count of steps says nothing to who waits": [
-            ("queue.enqueue(now + 1)", "queue.enqueue(now)")
+            ("token = step.take() + 1", "token = step.take()")
         ],
     },
 }

@@ -6,7 +6,7 @@ REFERENCE = DifferentRates
 FLAGS = {"learning_rate": None, "learning_rates": [0.3, 0.1]}
 MISTAKES = {
     "parameters": {
-        "the mean of different rates": [("tf.add_n(moves)", "tf.add_n(moves) / n")],
+        "the mean of different rates": [("assign_sub(moves)", "assign_sub(moves / N)")],
         "all have the first rate": [("rates[ps.rank % len(rates)]", "rates[0]")],
     }
 }

@@ -84,7 +84,7 @@ MISTAKES = {
         "the local rate": [("flags.server_rate * a", "flags.learning_rate * a")]
     },
     "SAGN, a server rate": {
-        "the local rate": [("flags.server_rate / n", "flags.learning_rate / n")]
+        "the local rate": [("flags.server_rate / N", "flags.learning_rate / N")]
     },
     "Further-Algorithms/Delay-Compensation, adaptive": {
         "without the root": [("tf.sqrt(square + 1e-7)", "(square + 1e-7)")],

@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import pathlib
+import queue
 import tempfile
 import threading
 import time
@@ -384,17 +385,16 @@ def test_three_threads_step_together():
     check_together()
 
 
-REPORTED = "is_last = tf.math.count_nonzero(steps == now) == N"
-PAUSE = """\
-wait = tf.numpy_function(lambda x: time.sleep(0.02) or x, [steps], tf.int64)
-            with tf.control_dependencies([wait]):
-                steps = reported.read_value()
-            """
+REPORTED = "now, steps = step.read(), reported.read_value()"
+PAUSE = f"""\
+wait = tf.numpy_function(lambda x: time.sleep(0.02) or x, [step.read()], tf.int64)
+        with tf.control_dependencies([wait]):
+            {REPORTED}"""
 # {the mistake: [(text, what replaces it)]}
 STEPS_TOGETHER = {
-    "reports without a lock": [(REPORTED, PAUSE + REPORTED), ("lock.execute(report)", "report()")],
+    "reports without a lock": [(REPORTED, PAUSE), ("lock.execute(report)", "report()")],
     "the others take one gradient for all": [
-        ("tf.unstack(ranks, N)", "(tf.unstack(ranks, N) if step.is_first else [ranks[0]] * N)")
+        ("tf.foldl(add, ranks, ", "tf.foldl(add, ranks if step.is_first else 0 * ranks, ")
     ],
 }
 
@@ -591,27 +591,40 @@ def test_a_ps_that_begins_while_a_worker_asks_is_not_lost():
         assert int(ps.age) == 5 and next(answers, "all asked") == "all asked"
 
 
-def test_two_that_join_at_once_get_two_ranks():
-    """Catches a free rank that another call takes too, before it counts as joined.
+def test_a_ps_waits_for_those_who_joined_and_have_not_left(tmp_path, monkeypatch):
+    """Catches a ps that ends before a worker that has joined, or waits for one that has left.
 
-    The first call waits while it adds its rank: the second one, if it does not wait, reads the same
-    largest rank meanwhile.
+    And one that takes the end of a worker that left before for the end of the run.
     """
-    met = threading.Barrier(2)
-
-    class Ranks(set):
-        def add(self, rank):
-            with contextlib.suppress(threading.BrokenBarrierError):
-                met.wait(1)  # with a lock, nobody else comes
-            super().add(rank)
-
-    script = examples.load(HOGWILD)
-    age = script.tf.Variable(0, dtype=script.tf.int64)
-    ranks = {"joined": Ranks([0, 1]), "start": set(), "done": set()}
-    join = script.control_functions(age, age, None, ranks)["join"]
+    script, served, waits = examples.load(HOGWILD), queue.Queue(), queue.Queue()
+    monkeypatch.setattr(script, "listen", lambda _, functions: served.put(functions))
+    monkeypatch.setattr(script, "wait_until", lambda over, _: waits.put(over))
+    ports, held = cluster.hold_ports(1)
+    monkeypatch.setenv("OUTPUT_DIR", str(tmp_path))
+    jobs = {"ps": [f"127.0.0.1:{ports[0]}"], "worker": ["a:1", "a:2"]}
+    monkeypatch.setenv(
+        "TF_CONFIG", json.dumps({"cluster": jobs, "task": {"type": "ps", "index": 0}})
+    )
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        taken = [call.result(20) for call in [pool.submit(join), pool.submit(join)]]
-    assert sorted(map(int, taken)) == [2, 3]
+        ended = pool.submit(script.serve, script.Cluster(), script.server, None)
+        functions = served.get(timeout=20)
+
+        def missing(event, rank=-1):
+            return int(functions["report"](script.tf.constant(event), np.int64(rank)))
+
+        assert missing("joined", 2) == 2 and missing("done") == 3
+        (tmp_path / "left-2").touch()
+        assert missing("done", 2) == 2
+        with pytest.raises(queue.Empty):
+            waits.get(timeout=0.5)
+        assert missing("done", 0) == 1
+        over = waits.get(timeout=20)  # for which it waits at the end, five minutes at most
+        assert not over()
+        (tmp_path / "left-1").touch()
+        assert over()
+        ended.result(20)
+    for one in held:
+        one.close()
 
 
 def test_the_text_of_an_error_says_which_ps_and_which_function():

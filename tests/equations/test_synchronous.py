@@ -210,22 +210,24 @@ def test_nobody_goes_on_before_the_step():
     wait()
 
 
+ZEROS = "tf.Variable(w[:0], shape=[None])", "tf.Variable(tf.zeros_like(w))"  # none is empty
 WARM_UP = "(1 / N + (1 - 1 / N) * done)"
 # Of Synchronous-SGD, beside those of its file.
 # (the check, the comparison that fails): {the mistake: [(text, what replaces it)]}
 MISTAKES = {
     (late_and_warm, "parameters"): {
         "the warm-up counts the backup workers, too": [
-            ("warmed_up(steps, N, flags)\n", "warmed_up(steps, n, flags)\n")
+            ("warmed_up(steps, N, flags)\n", "warmed_up(steps, N + 1, flags)\n")
         ]
     },
     (late, "parameters"): {
         "all slots count, whoever is there": [
-            ("move_by(now, ranks)", "move(now, [slot + 0 for slot in slots])")
+            ("move_by(step.read(), ranks)", "move_by(step.read(), tf.range(3))"),
+            ZEROS,
         ],
         "another part takes all slots, whoever is there": [
-            ("move_by(step.version - 1, step.ranks)", "move_by(step.version - 1, tf.range(n))"),
-            ("tf.unstack(ranks, N)", "tf.unstack(ranks, N if step.is_first else n)"),
+            ("move_by(step.version - 1, step.ranks)", "move_by(step.version - 1, tf.range(3))"),
+            ZEROS,
         ],
     },
     (wait, "steps"): {

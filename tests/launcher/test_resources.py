@@ -87,7 +87,7 @@ def test_tasks_on_hosts(monkeypatch, tmp_path):
         tmp_path,
         variables=[("ps", "C", "1")],
     )
-    tasks = hosts.make_tasks(spec, dealt, answers)
+    tasks = hosts.Placement(spec, dealt, answers).make_tasks()
     assert [each.name for each in tasks] == [
         "ps 0",
         "worker 0",

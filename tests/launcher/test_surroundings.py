@@ -48,7 +48,7 @@ def by_hosts(folder):
     )
     host = hosts.Host("h1", "h1", 2)
     answers = {host: {"ports": [1, 2], "machine": {"cores": 2, "gpus": []}}}
-    tasks = hosts.make_tasks(spec, hosts.deal(spec.jobs, [host]), answers)
+    tasks = hosts.Placement(spec, hosts.deal(spec.jobs, [host]), answers).make_tasks()
     envs = [json.loads(task.env["TFRUN_REQUEST"])["env"] for task in tasks]
     return "\n".join(repr([env.get(name) for name in SEEN]) for env in envs)
 

@@ -52,13 +52,16 @@ class Servers:
         tf = script.tf
         self.age = tf.Variable(1, dtype=tf.int64)
         self.functions, self.saved = [{} for _ in range(ps)], []
+        script.Clock.most = workers
         server, first = script.server, next(iter(inspect.signature(script.server).parameters))
-        if first in ("ps", "n"):  # it has a table, or knows how many workers there are
+        if first in ("ps", "n"):  # it has a table, or a place for each worker
             server = functools.partial(server, {"ps": ps, "n": workers}[first])
         for part in script.layout(sizes, ps):
             functions, saved = script.serve_part(part, server, self.age, flags)
             self.functions[part.ps] |= functions
             self.saved += saved
+        if count := self.functions[0].get("reports_0"):
+            count(tf.constant([1, 0, 0, 0], tf.int64), np.int64(workers))
 
     def vector(self, name):
         """Returns the values of what the ps save under a name, in the order of their parts."""

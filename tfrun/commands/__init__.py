@@ -24,6 +24,7 @@ COMMANDS = {
     "monitor": Command("monitor", is_watching=True),
     "new": Command("new"),
     "plan": Command("plan"),
+    "scale": Command("scale"),
     "status": Command("status", is_watching=True),
     "summary": Command("summary"),
     "tensorboard": Command("tensorboard", is_watching=True),

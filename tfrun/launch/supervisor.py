@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import dataclasses
+import functools
 import os
 import pathlib
 import selectors
@@ -10,18 +11,19 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import psutil
 
-from tfrun import errors
+from tfrun import errors, formatting
 from tfrun.launch import cluster, exposed, resources, signals, stacks, usage
 from tfrun.launch.screen import Screen, TaskOutput
 from tfrun.launch.task import Task
-from tfrun.runs import metrics_csv, progress, registry, run_directory, same_data
+from tfrun.runs import metrics_csv, progress, registry, run_directory, same_data, scaling
 
 GRACE = 3  # seconds between asking a task to end and killing it
+LEAVE_SECONDS = 30  # that a worker may take to leave the run
 PS_GRACE = 40  # seconds that a ps may go on after the last worker: it waits 30 for late ones itself
 STANDSTILL = 5  # seconds that tfrun does not run although it should: the whole machine stood still
 AFTER_STANDSTILL = 60  # seconds in which a task may fail because of a standstill
@@ -45,6 +47,8 @@ class LaunchSpec:
     shares: dict[tuple[str, int], resources.Share] = dataclasses.field(default_factory=dict)
     variables: list[tuple[str | None, str, str]] = dataclasses.field(default_factory=list)
     tasks: list[Task] | None = None
+    # Makes one more worker with this index. Raises ValueError where there is no place for it.
+    make_worker: Callable[[int], Task] | None = None
     notes: list[str] = dataclasses.field(default_factory=list)  # shown at the start
 
     def make_tasks(self, ports: list[int]) -> Iterator[Task]:
@@ -54,6 +58,27 @@ class LaunchSpec:
             share, name = self.shares.get((job, index), resources.NO_LIMIT), f"{job} {index}"
             env |= stacks.variables(self.directory, name, env.get("PYTHONPATH"))
             yield Task(job, name, self.commands[job], env, self.directory, share)
+
+    def make_local_worker(self, ports: list[int], index: int) -> Task:
+        """Returns a worker more on this machine, for a cluster with these ports.
+
+        Raises ValueError where each worker has cores or GPUs of its own.
+        """
+        memory = self.shares.get(("worker", 0), resources.NO_LIMIT)
+        if memory.cpus or memory.gpus:
+            raise ValueError("its workers have cores or GPUs of their own (--cpus, --gpus)")
+        env = cluster.task_environments(
+            cluster.tasks({**self.jobs, "worker": index + 1}),
+            cluster.addresses(self.jobs, ports),
+            self.directory,
+            cluster.cores(),
+            cluster.gpus(),
+            variables=self.variables,
+        )["worker", index]
+        command = self.commands["worker" if "worker" in self.commands else "chief"]
+        name = f"worker {index}"
+        env |= stacks.variables(self.directory, name, env.get("PYTHONPATH"))
+        return Task("worker", name, command, env, self.directory, memory)
 
 
 class Run:
@@ -94,6 +119,10 @@ class Run:
         n_ports = 0 if spec.tasks else len(cluster.tasks(spec.jobs))
         ports, self.sockets = cluster.hold_ports(n_ports)
         self.tasks = spec.tasks or [*spec.make_tasks(ports)]
+        self.make_worker = spec.make_worker
+        if not spec.tasks and "ps" in spec.jobs:
+            self.make_worker = functools.partial(spec.make_local_worker, ports)
+        scaling.forget(spec.directory)
         self.outputs = {task: TaskOutput(self.screen) for task in self.tasks}
         self.record = None
         try:
@@ -124,7 +153,7 @@ class Run:
     def unfinished(self, *jobs: str) -> list[Task]:
         """Returns the tasks that run or are to start, of these jobs or of all."""
         chosen = (task for task in self.tasks if not jobs or task.job in jobs)
-        return [task for task in chosen if task.running() or task.start_at is not None]
+        return [task for task in chosen if task.is_unfinished()]
 
     def start_due_tasks(self) -> None:
         """Starts the tasks whose time has come."""
@@ -197,12 +226,87 @@ class Run:
             self.data_differ = True
         return self.data_differ
 
+    def scale_if_asked(self) -> None:
+        """Adds workers, or lets some leave, if somebody has asked for another number of them."""
+        n = scaling.asked(self.spec.directory)
+        if n is None:
+            return
+        workers = self.unfinished("worker")
+        leaving = [task.index for task in workers if task.leave_by is not None]
+        staying = [task.index for task in workers if task.leave_by is None]
+        kept = [task.index for task in workers if task.name == self.chief]
+        joining, to_leave = scaling.plan(n, staying, leaving, kept)
+        try:
+            for index in joining:
+                self.add_worker(index)
+        except ValueError as error:
+            self.say(f"no worker can join this run: {error}")
+        for task in workers:
+            if task.index in to_leave:
+                self.mark_as_left(task)
+                task.leave_by, task.start_at = time.monotonic() + LEAVE_SECONDS, None
+                self.say(f"{task.name} leaves")
+        self.write_record()
+        scaling.answer(self.spec.directory)
+
+    def add_worker(self, index: int) -> None:
+        """Lets the worker with this index start. Raises ValueError where it has no place."""
+        task = next((t for t in self.tasks if (t.job, t.index) == ("worker", index)), None)
+        if task is None:
+            if self.make_worker is None:
+                raise ValueError("its tasks have no ps, or another launcher")
+            task = self.make_worker(index)
+            self.tasks.append(task)
+            self.outputs[task] = TaskOutput(self.screen)
+        scaling.mark(self.spec.directory, self.rank(task)).unlink(missing_ok=True)
+        task.leave_by, task.was_stopped, task.free_starts = None, False, task.starts
+        task.rows_before, task.start_at = self.count_rows_of(task), time.monotonic()
+        self.say(f"{task.name} joins")
+
+    def rank(self, task: Task) -> int:
+        """Returns the rank of a chief or worker, as the scripts count."""
+        return task.index + int(task.job == "worker" and "chief" in self.spec.jobs)
+
+    def count_rows_of(self, task: Task) -> int:
+        """Returns how many rows the metrics of a task have."""
+        name = f"metrics-{formatting.file_name(task.name)}.csv"
+        return metrics_csv.count_rows_of(self.spec.directory / name)
+
+    def has_taken_part(self, task: Task) -> bool:
+        """Returns whether a task is one of those at the start, or has pushed since it joined."""
+        return task.rows_before is None or self.count_rows_of(task) > task.rows_before
+
+    def mark_as_left(self, task: Task) -> None:
+        """Lets a worker leave, and all other tasks go on without it."""
+        with contextlib.suppress(OSError):  # a full disk: they wait for it, as long as they may
+            scaling.mark(self.spec.directory, self.rank(task)).touch()
+
+    def end_leavers(self) -> None:
+        """Ends the workers that have not left in time, and those for which the run has ended."""
+        is_over = "ps" in self.spec.jobs and not self.unfinished("ps")
+        for task in self.unfinished("worker"):
+            if is_over and not self.has_taken_part(task) and task.leave_by is None:
+                task.leave_by = time.monotonic()
+                self.say(f"{task.name} has come too late: the run has ended")
+            if task.leave_by is not None and time.monotonic() > task.leave_by:
+                task.was_stopped = True
+                task.signal(signal.SIGKILL)
+
     def handle_failure(self, task: Task) -> bool:
         """Starts a task that failed again, or lets it go; returns True where the run must stop."""
         if self.report_differing_data():  # that may be why it failed
             return True
         output, how = self.outputs[task], f"{task.name} {task.exit_description()}"
         assert task.process is not None
+        if task.leave_by is not None:
+            self.say(f"{how} while it left")
+            task.exit_code = 0
+            return False
+        if not self.has_taken_part(task):
+            output.show_failure(task.found_a_wrong_flag())
+            self.say(f"{how}, and cannot join: the others go on; log: {task.path}")
+            self.mark_as_left(task)
+            return False
         if task.process.returncode < 0 and output.is_done():
             # There is nothing left to do again, and the ps may have gone.
             self.say(f"{how} after it was done")
@@ -231,6 +335,8 @@ class Run:
         else:
             what = "; the run is stopped"
         self.say(how + what)
+        if let_go and "ps" in self.spec.jobs and task.job == "worker":
+            self.mark_as_left(task)
         lost = self.lost_directory()  # then the error says only that some file is not there
         if meaning := lost or output.explain(how):
             self.say(meaning)
@@ -315,7 +421,7 @@ class Run:
                 code = 2 if task.found_a_wrong_flag() else task.exit_code
                 self.first_failure = self.first_failure or code
                 return True
-            if task.exit_code and task.start_at is None:  # it was let go
+            if task.exit_code and task.start_at is None and self.has_taken_part(task):
                 self.first_failure = self.first_failure or task.exit_code
             self.outputs[task].release(*self.outputs[task].held_lines)
         if ended:
@@ -349,6 +455,8 @@ class Run:
                 next_check = time.monotonic() + 0.5
                 for task in self.tasks:
                     task.check_memory()
+                self.scale_if_asked()
+                self.end_leavers()
                 if not warning:  # once is enough
                     directory, now = self.spec.directory, time.time()
                     if warning := progress.checkpoint_warning(directory, self.began, now):

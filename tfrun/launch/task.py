@@ -48,7 +48,14 @@ class Task:
         # When it is to start, by time.monotonic(); None if it is not.
         self.start_at: float | None = 0.0
         self.was_stopped = False  # by tfrun
+        self.leave_by: float | None = None  # when it must have left the run; None: it stays
+        self.rows_before: int | None = None  # in its metrics when it joined; None: it did not join
         self.memory_at_kill = 0  # bytes, if it was killed because it used too much
+
+    @property
+    def index(self) -> int:
+        """Its number among the tasks of its job."""
+        return int(self.name.rpartition(" ")[2])
 
     def start(self) -> None:
         """Starts the process."""
@@ -73,6 +80,10 @@ class Task:
     def running(self) -> bool:
         """Returns whether it has a process that has not ended."""
         return self.process is not None and self.exit_code is None
+
+    def is_unfinished(self) -> bool:
+        """Returns whether it runs or is to start."""
+        return self.running() or self.start_at is not None
 
     def has_just_ended(self) -> bool:
         """Returns whether the process has ended since the last call; ends what it has started."""
@@ -151,6 +162,8 @@ class Task:
 
     def state(self) -> str:
         """Returns waiting, running, restarting, done, failed, or stopped."""
+        if self.leave_by is not None:
+            return "leaving" if self.running() else "left"
         if not self.starts:
             return "waiting"
         if self.running():

@@ -198,32 +198,55 @@ def prepare(spec: LaunchSpec, host_of_task: dict[tuple[str, int], Host]) -> Laun
         answers = ask({host: {**request, "n": n} for host, n in n_tasks.items()})
     if wrong := [f"{host.target}: {a['wrong']}" for host, a in answers.items() if "wrong" in a]:
         raise ValueError("\n".join(wrong))
-    tasks = make_tasks(spec, host_of_task, answers)
+    placement = Placement(spec, host_of_task, answers)
+    tasks = placement.make_tasks()
     warning = exposed.exposure_warning(spec.commands[chief])
     notes = [
         *plan(host_of_task),
         f"{warning}: keep the hosts on a network of their own",
     ]
-    return dataclasses.replace(spec, tasks=tasks, notes=notes)
+    more = placement.make_worker if "ps" in spec.jobs else None
+    return dataclasses.replace(spec, tasks=tasks, notes=notes, make_worker=more)
 
 
-def make_tasks(
-    spec: LaunchSpec,
-    host_of_task: Mapping[tuple[str, int], Host],
-    answers: Mapping[Host, dict[str, Any]],
-) -> list[Task]:
-    """Returns the tasks, each with the environment that its host's answer gives it."""
-    hosts = host_of_task.values()
-    ports = {host: iter(answer["ports"]) for host, answer in answers.items()}
-    addresses = cluster.addresses(
-        spec.jobs, [next(ports[host]) for host in hosts], [host.name for host in hosts]
-    )
-    env: dict[tuple[str, int], dict[str, str]] = {}
-    for host, answer in answers.items():
-        own = [task for task in host_of_task if host_of_task[task] == host]
-        more = {**answer["machine"], "variables": spec.variables, "already_set": ()}
-        env |= cluster.task_environments(own, addresses, spec.directory, **more)
-    return [
-        RemoteTask(host, job, index, spec.commands[job], env[job, index], spec.directory)
-        for (job, index), host in host_of_task.items()
-    ]
+class Placement:
+    """Makes the tasks of a run on its hosts, by what these have answered."""
+
+    def __init__(
+        self,
+        spec: LaunchSpec,
+        host_of_task: Mapping[tuple[str, int], Host],
+        answers: Mapping[Host, dict[str, Any]],
+    ) -> None:
+        self.spec, self.host_of_task, self.answers = spec, dict(host_of_task), answers
+        hosts = host_of_task.values()
+        ports = {host: iter(answer["ports"]) for host, answer in answers.items()}
+        self.addresses = cluster.addresses(
+            spec.jobs, [next(ports[host]) for host in hosts], [host.name for host in hosts]
+        )
+        self.tasks: list[RemoteTask] = []
+
+    def make_tasks(self) -> list[Task]:
+        """Returns the tasks of the spec."""
+        return [self.make(*task) for task in self.host_of_task]
+
+    def make(self, job: str, index: int) -> Task:
+        """Returns a task, with the environment that the answer of its host gives it."""
+        host = self.host_of_task[job, index]
+        own = [task for task in self.host_of_task if self.host_of_task[task] == host]
+        machine = self.answers[host]["machine"]
+        more = {**machine, "variables": self.spec.variables, "already_set": ()}
+        env = cluster.task_environments(own, self.addresses, self.spec.directory, **more)
+        command = self.spec.commands[job if job in self.spec.commands else "chief"]
+        task = RemoteTask(host, job, index, command, env[job, index], self.spec.directory)
+        self.tasks.append(task)
+        return task
+
+    def make_worker(self, index: int) -> Task:
+        """Returns one worker more, in the first free slot. Raises ValueError if there is none."""
+        taken = collections.Counter(task.host for task in self.tasks if task.is_unfinished())
+        for host in self.answers:
+            if taken[host] < host.slots:
+                self.host_of_task["worker", index] = host
+                return self.make("worker", index)
+        raise ValueError("no slot of --hosts is free")
