@@ -184,12 +184,12 @@ def server_with(
 def counted(steps_together: Callable[..., Any]) -> Callable[..., Any]:
     """Returns steps_together(), where a PsPart learns the number of the step that it makes."""
 
-    def wrapped(w: PsPart, step: Any, n: int, N: int, move: Callable[..., Any]) -> Any:
-        def move_counted(steps: tf.Tensor, gradients: list[Any]) -> Any:
+    def wrapped(w: PsPart, step: Any, backups: int, move: Callable[..., Any]) -> Any:
+        def move_counted(steps: tf.Tensor, N: tf.Tensor, g: tf.Tensor) -> Any:
             w.count = steps
-            return move(steps, gradients)
+            return move(steps, N, g)
 
-        return steps_together(w.w, step, n, N, move_counted)
+        return steps_together(w.w, step, backups, move_counted)
 
     return wrapped
 
