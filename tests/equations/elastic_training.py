@@ -1,19 +1,124 @@
-"""Elastic-Training: @@TODO@@ the update rule."""
+"""Elastic-Training: w <- w - lr * g(w_k), as HogWild's, on rows that a table of shards lends."""
 
-from lab.references import HogWild
+import dataclasses
+
+import problem
+from tfrun.apps.references import HogWild
+
+
+@dataclasses.dataclass
+class Shard:
+    """A row of the table: rows [begin, end) in the order of an epoch, and who reads them."""
+
+    begin: int
+    end: int
+    epoch: int = 0
+    read: int = 0
+    worker: int | None = None
+    deadline: float = 0.0
+
+
+class Shards:
+    """The table: whoever asks gets a shard until a deadline, in seconds, which a push moves on."""
+
+    def __init__(self, rows, shards, seconds):
+        ends = [rows * i // shards for i in range(shards + 1)]
+        self.table = [Shard(*pair) for pair in zip(ends, ends[1:])]
+        self.seconds = seconds
+        self.again = 0
+
+    def lease(self, k, now):
+        """Returns the number of the shard that worker k gets, and where it stands."""
+        least = min(shard.epoch for shard in self.table)
+        free = [s for s in self.table if s.deadline <= now and s.epoch <= least + 1]
+        leased = [s for s in self.table if s.deadline > now]
+        # The lowest epoch; where all are leased, the one from which nobody has heard the longest.
+        shard = min(free, key=lambda s: s.epoch) if free else min(leased, key=lambda s: s.deadline)
+        shard.worker, shard.deadline = k, now + self.seconds
+        return self.table.index(shard), shard.epoch, shard.read
+
+    def count(self, k, number, before, after, now):
+        """Notes that worker k has pushed rows [before, after) of a shard.
+
+        Returns whether they count: not where the shard belongs to another one by now.
+        """
+        shard = self.table[number]
+        if (shard.worker, shard.read) != (k, before):
+            self.again += 1
+            return False
+        if after < shard.end - shard.begin:
+            shard.read, shard.deadline = after, now + self.seconds
+        else:
+            shard.epoch, shard.read, shard.worker, shard.deadline = shard.epoch + 1, 0, None, 0.0
+        return True
+
+    def values(self):
+        """Returns [[epoch, rows read, worker or -1, deadline in ms], ...]."""
+        return [
+            [s.epoch, s.read, -1 if s.worker is None else s.worker, round(1000 * s.deadline)]
+            for s in self.table
+        ]
 
 
 class ElasticTraining(HogWild):
-    """@@TODO@@ the update rule, again in NumPy, from the equation alone.
+    """w <- w - lr * g(w_k): the gradient of the next rows of the shard that worker k has."""
 
-    `DEFAULTS` in tests/support/equations.py says what else this file may have.
-    """
+    def __init__(self, *arguments, **hyperparameters):
+        super().__init__(*arguments, **hyperparameters)
+        self.shards = Shards(problem.ROWS, hyperparameters["shards"], seconds=1e9)
+        self.own = {}  # of each worker: the number of its shard, the epoch, and rows read
+        self.now = 1.0
+        self.counted = []  # (shard, epoch, rows) of the pushes that count
 
     def update(self, k, version, w_k):
-        """@@TODO@@ moves self.w by the push of worker k, which has pulled w_k; returns the loss."""
-        raise NotImplementedError
+        number, epoch, before = self.own.pop(k, None) or self.shards.lease(k, self.now)
+        shard = self.shards.table[number]
+        after = min(before + problem.BATCH, shard.end - shard.begin)
+        rows = problem.order(epoch)[shard.begin + before : shard.begin + after]
+        loss, g = self.gradient(k, rows, w_k)
+        self.w = [v - self.lr * d for v, d in zip(self.w, g)]
+        if self.shards.count(k, number, before, after, self.now):
+            self.counted.append((number, epoch, rows))
+        if shard.begin + after < shard.end:
+            self.own[k] = number, epoch, after
+        return loss
 
 
 REFERENCE = ElasticTraining
-FLAGS = {}  # @@TODO@@ values at which a mistake shows, such as {"local_steps": 4}
-MISTAKES = {"parameters": {}}  # @@TODO@@ {the mistake: [(text of the script, what replaces it)]}
+PROBLEM = problem.rows_in_turn
+FLAGS = {"shards": 3, "lease_seconds": 1000.0}
+DIFFERS = 110  # with the table of shards
+NEXT = "is_leased = (leased[0] == ps.age) & (leased[3] > 0)"
+MISTAKES = {
+    "parameters": {
+        "the push adds": [
+            ("w.assign_sub(delta)", "w.assign_sub(tf.concat([-delta[:9], delta[9:]], 0))")
+        ],
+        "the rate is not the flag's": [("flags.learning_rate * g,", "0.1 * g,")],
+        "the gradient is not at the pulled w": [
+            ("gradient(w_k, rows)", "gradient(ps.pull().w, rows)")
+        ],
+        "the push leaves out a part": [
+            ("w.assign_sub(delta)", "w.assign_sub(delta * float(step.is_first))")
+        ],
+        "all epochs have one order": [("[flags.seed, epoch, 0]", "[flags.seed, 0 * epoch, 0]")],
+        "a shard is lent to all who ask": [
+            ("is_free = (deadlines <= now) &", "is_free = (deadlines <= now + 10**9) &")
+        ],
+        "a worker begins its shard again": [
+            ("begin + before + flags.batch_size, end)", "begin + flags.batch_size, end)"),
+            ("tf.range(begin + before, last)", "tf.range(begin, last)"),
+        ],
+        "the last rows of a shard are left out": [
+            ("tf.where(last == end, 0, last - begin)", "tf.where(last + 5 >= end, 0, last - begin)")
+        ],
+        "a shard of the last epoch before those of this one": [
+            ("tf.where(is_free, epochs, leased)", "tf.where(is_free, -epochs, leased)")
+        ],
+    },
+    "staleness": {
+        "it counts the worker's own push": [
+            ("staleness=reply.ticket - version", "staleness=reply.ticket + 1 - version")
+        ],
+    },
+}

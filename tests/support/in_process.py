@@ -192,7 +192,8 @@ class Workers(interleaved.Harness):
                     rows = script.mini_batches(data.files[k::n], data.shape, place, self.flags)
                     gradients[k] = script.gradients_of_files(models[k], iter(rows))
                     continue
-                x, y = (script.tf.constant(part[k::n]) for part in (data.x_train, data.y_train))
+                own = getattr(script.update, "rows", slice(k, None, n))  # of all
+                x, y = (script.tf.constant(part[own]) for part in (data.x_train, data.y_train))
                 state = models[k].non_trainable_variables
                 gradients[k] = script.gradients(models[k], state, x, y, self.flags, k)
             self.shapes = [tuple(v.shape) for v in models[0].trainable_variables]

@@ -112,7 +112,7 @@ def command_line(job: Mapping[str, Any], point: Mapping[str, Any]) -> list[str]:
             variables[f"{role}:{name}"] = value
     for name, value in variables.items():
         line += ["--env", f"{name}={grids.text(value)}"]
-    for flag in ("timeout", "restarts"):
+    for flag in ("timeout", "restarts", "patience"):
         if flag in job:
             line += [f"--{flag}", str(job[flag])]
     if job.get("isolate"):

@@ -17,7 +17,7 @@ from tfrun.arguments import Parser, count, fail, seconds
 from tfrun.commands import COMMANDS
 from tfrun.launch import horovod, isolate, resources, without_notices
 from tfrun.launch.supervisor import LaunchSpec, Run
-from tfrun.runs import run_directory
+from tfrun.runs import early_stop, run_directory
 from tfrun.ssh import hosts
 
 DESCRIPTION = """Starts the tasks of a cluster. TF_CONFIG tells each process which task it is.
@@ -57,6 +57,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     text = "start a task that failed again, in its place, up to N times (TFRUN_RESTARTS, or 0)"
     restarts = variables.get("TFRUN_RESTARTS", "0")
     add("--restarts", type=count, default=restarts, metavar="N", help=text)
+    text = "end the run after N tests without a better loss, or METRIC (TFRUN_PATIENCE, or never)"
+    patience = {"type": early_stop.patience, "metavar": "[METRIC=]N", "help": text}
+    add("--patience", default=variables.get("TFRUN_PATIENCE"), **patience)
     text = "run in a network of its own, which nothing outside can reach; Linux only "
     isolated = bool(variables.get("TFRUN_ISOLATE"))
     add("--isolate", action="store_true", default=isolated, help=text + "(TFRUN_ISOLATE=1)")
@@ -212,6 +215,7 @@ def specification(
         directory=directory,
         timeout=flags.timeout,
         restarts=flags.restarts,
+        patience=flags.patience,
         isolated=flags.isolate,
         shares=shares,
         variables=flags.env,

@@ -20,7 +20,15 @@ from tfrun import errors, formatting
 from tfrun.launch import cluster, exposed, resources, signals, stacks, usage
 from tfrun.launch.screen import Screen, TaskOutput
 from tfrun.launch.task import Task
-from tfrun.runs import metrics_csv, progress, registry, run_directory, same_data, scaling
+from tfrun.runs import (
+    early_stop,
+    metrics_csv,
+    progress,
+    registry,
+    run_directory,
+    same_data,
+    scaling,
+)
 
 GRACE = 3  # seconds between asking a task to end and killing it
 LEAVE_SECONDS = 30  # that a worker may take to leave the run
@@ -43,6 +51,7 @@ class LaunchSpec:
     directory: pathlib.Path
     timeout: float | None = None  # seconds
     restarts: int = 0
+    patience: early_stop.Patience | None = None
     isolated: bool = False
     shares: dict[tuple[str, int], resources.Share] = dataclasses.field(default_factory=dict)
     variables: list[tuple[str | None, str, str]] = dataclasses.field(default_factory=list)
@@ -88,6 +97,7 @@ class Run:
     interrupted = False  # by a signal, the time-out, or the end of our reader
     wrong_flag = False  # before any task has trained
     data_differ = False  # between two tasks
+    early_code: int | None = None  # 0: the tests have stopped to get better
     first_failure = 0  # the exit code of the first task that failed for good
     went_on_at = float("-inf")  # after the last standstill, by time.monotonic()
 
@@ -99,6 +109,7 @@ class Run:
         self.signal: signal.Signals | None = None  # the first that has come
         self.rows_before = metrics_csv.count_rows(spec.directory)
         self.data_lines = same_data.DataLines(spec.directory, is_live=True)
+        self.tests = early_stop.Tests(spec.directory)
         self.usage = usage.Recorder(spec.directory)
         self.began = time.time()
         self.selector = selectors.DefaultSelector()
@@ -248,6 +259,20 @@ class Run:
                 self.say(f"{task.name} leaves")
         self.write_record()
         scaling.answer(self.spec.directory)
+
+    def end_early_if_due(self) -> None:
+        """Lets the run end, and says so, if its tests have stopped to get better."""
+        if not self.spec.patience:
+            return
+        try:
+            if due := self.tests.end(self.spec.patience):
+                step, why = due
+                early_stop.note(self.spec.directory, step)
+                self.early_code = 0
+                self.say(why)
+        except (OSError, ValueError) as error:  # a full disk, or no test has this metric
+            self.early_code = 2 if isinstance(error, ValueError) else 1
+            self.say(f"{error}; the run is stopped")
 
     def add_worker(self, index: int) -> None:
         """Lets the worker with this index start. Raises ValueError where it has no place."""
@@ -403,6 +428,9 @@ class Run:
                 output.release_overdue()
             if next(checks):
                 return 1
+            if self.early_code is not None:
+                self.done = not self.early_code
+                return self.early_code
             if self.report_interruption(deadline):
                 return 124 if self.signal is None else 128 + self.signal
             if not self.unfinished("chief", "worker", "evaluator"):
@@ -456,6 +484,7 @@ class Run:
                 for task in self.tasks:
                     task.check_memory()
                 self.scale_if_asked()
+                self.end_early_if_due()
                 self.end_leavers()
                 if not warning:  # once is enough
                     directory, now = self.spec.directory, time.time()
