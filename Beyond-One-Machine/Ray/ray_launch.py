@@ -94,6 +94,79 @@ class Workers:
         self.leaving.discard(index)
 
 
+class Actors:
+    """The actors of an attempt, a task of TensorFlow each; those of the roles start together."""
+
+    def __init__(self, script, roles, output, seconds):
+        self.script, self.roles, self.output, self.seconds = script, roles, str(output), seconds
+        self.tasks, self.names, self.addresses = [], [f"{job} {index}" for job, index in roles], []
+        self.running, self.joined = {}, {}  # {the lines of a task, a stream: its name, or index}
+        self.workers = Workers(roles, output)
+
+    def start(self, actor):
+        """Starts the tasks of the roles, once each has told its address."""
+        import ray
+
+        numbers = range(len(self.roles))
+        self.tasks = [actor.remote(number, self.roles, self.output) for number in numbers]
+        addresses = [task.address.remote(self.seconds) for task in self.tasks]
+        self.addresses = ray.get(addresses, timeout=2 * self.seconds)
+        for task, name in zip(self.tasks, self.names):
+            self.run(task, name)
+
+    def join(self, actor, index):
+        """Starts one more worker. TF_CONFIG's cluster lacks it, for nobody connects to it."""
+        task = actor.remote(len(self.roles), [*self.roles, ("worker", index)], self.output)
+        task.address.remote(self.seconds)  # it waits for the lock of the worker before it
+        self.tasks.append(task)
+        self.names.append(f"worker {index}")
+        self.joined[self.run(task, self.names[-1])] = index
+
+    def run(self, task, name):
+        """Lets a task run the script; returns the stream of its lines."""
+        stream = task.run.options(num_returns="streaming").remote(self.script, self.addresses)
+        self.running[stream] = name
+        return stream
+
+    def next_line(self):
+        """Returns a stream, and what its task yields: a line, or at its end how it has ended.
+
+        Returns None for both where no task yields anything just now.
+        """
+        import ray
+
+        ready, _ = ray.wait(list(self.running), num_returns=1, timeout=POLL_SECONDS)
+        if not ready:
+            return None, None
+        (stream,) = ready
+        try:
+            return stream, ray.get(next(stream))
+        except StopIteration:
+            del self.running[stream]
+            return None, None
+        except ray.exceptions.RayError as error:
+            if stream not in self.joined:
+                raise
+            return stream, (str(error).strip().splitlines()[-1], {})
+
+    def note_end(self, stream, failure):
+        """Notes that a task has ended. Raises AttemptFailed for one of the roles that failed."""
+        job, index = self.running[stream].split()
+        if job == "worker":
+            self.workers.end(int(index))
+        if failure and stream not in self.joined:
+            raise AttemptFailed(failure)
+        if failure:  # the others go on without it
+            self.workers.mark(int(index)).touch()
+            print(f"[ray] {failure.rstrip()}", file=sys.stderr, flush=True)
+            del self.running[stream]
+
+    def name_of(self, actor_id):
+        """Returns the name of the task in an actor."""
+        names = {task._actor_id.hex(): name for task, name in zip(self.tasks, self.names)}
+        return names.get(actor_id, "a task")
+
+
 def attempt(script, roles, output, seconds, cpus):
     """Runs the tasks once; shows their lines; returns [the facts of each task].
 
@@ -104,70 +177,33 @@ def attempt(script, roles, output, seconds, cpus):
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
     ray.cloudpickle.register_pickle_by_value(launching)
-    group, tasks = ray.util.placement_group([{"CPU": 1}] * len(roles), strategy="SPREAD"), []
-    workers, joined = Workers(roles, output), {}  # {the stream of one that has joined: its index}
+    group = ray.util.placement_group([{"CPU": 1}] * len(roles), strategy="SPREAD")
+    actors, facts = Actors(script, roles, output, seconds), []
     try:
         if not group.wait(seconds):
             raise TimeoutError
         place = PlacementGroupSchedulingStrategy(group)
-        actor = ray.remote(Task).options(num_cpus=1, scheduling_strategy=place)
-        tasks = [actor.remote(number, roles, str(output)) for number in range(len(roles))]
-        names = [f"{job} {index}" for job, index in roles]
+        actors.start(ray.remote(Task).options(num_cpus=1, scheduling_strategy=place))
         alone = ray.remote(Task).options(num_cpus=cpus)
-        addresses = ray.get([task.address.remote(seconds) for task in tasks], timeout=2 * seconds)
-        running = {
-            task.run.options(num_returns="streaming").remote(script, addresses): name
-            for task, name in zip(tasks, names)
-        }
-        facts = []
-        while running:
-            for index in workers.changes():
-                # The cluster of TF_CONFIG has the roles that have addresses: it is not one of them.
-                task = alone.remote(len(roles), [*roles, ("worker", index)], str(output))
-                task.address.remote(seconds)  # it waits for the lock of the worker before it
-                stream = task.run.options(num_returns="streaming").remote(script, addresses)
-                tasks.append(task)
-                names.append(f"worker {index}")
-                running[stream], joined[stream] = names[-1], index
-            ready, _ = ray.wait(list(running), num_returns=1, timeout=POLL_SECONDS)
-            if not ready:
-                continue
-            stream = ready[0]
-            try:
-                line = ray.get(next(stream))
-            except StopIteration:
-                del running[stream]
-                continue
-            except ray.exceptions.RayError as error:
-                if stream not in joined:
-                    raise
-                line = str(error).strip().splitlines()[-1], {}
-            if isinstance(line, str):
-                if not launching.is_notice(line):
-                    print(f"[{running[stream]}] {line.rstrip()}", flush=True)
-                continue
-            failure, texts = line
-            job, index = running[stream].split()
-            if job == "worker":
-                workers.end(int(index))
-            if failure and stream not in joined:
-                raise AttemptFailed(failure)
-            if failure:  # the others go on without it
-                workers.mark(int(index)).touch()
-                print(f"[ray] {failure.rstrip()}", file=sys.stderr, flush=True)
-                running.pop(stream)
-            facts.append(texts)
+        while actors.running:
+            for index in actors.workers.changes():
+                actors.join(alone, index)
+            stream, line = actors.next_line()
+            if isinstance(line, tuple):
+                failure, texts = line
+                actors.note_end(stream, failure)
+                facts.append(texts)
+            elif line is not None and not launching.is_notice(line):
+                print(f"[{actors.running[stream]}] {line.rstrip()}", flush=True)
         return facts
     except ray.exceptions.GetTimeoutError:
         raise AttemptFailed(f"Ray has not started all tasks after {2 * seconds} s") from None
     except ray.exceptions.ActorDiedError as error:
-        actors = {task._actor_id.hex(): name for task, name in zip(tasks, names)}
-        name = actors.get(error.actor_id, "a task")
-        raise AttemptFailed(f"{name}: its Ray worker has died") from None
+        raise AttemptFailed(f"{actors.name_of(error.actor_id)}: its Ray worker has died") from None
     except ray.exceptions.RayError as error:
         raise AttemptFailed(str(error).strip().splitlines()[-1]) from None
     finally:
-        for task in tasks:
+        for task in actors.tasks:
             ray.kill(task)
         ray.util.remove_placement_group(group)
 
