@@ -44,12 +44,19 @@ def all_scripts():
 
 
 def all_files():
-    """Returns the problem files of this folder."""
-    return [
+    """Returns the problem files of this folder, and the dataset that needs no other files."""
+    files = [
         path
         for path in sorted(FOLDER.glob("*.py"))
         if problems.defined(problems.read(path)[1]).issuperset(problems.NEEDED)
     ]
+    return [*files, FOLDER / "Datasets" / "generator.py"]
+
+
+def file_name(path):
+    """Returns how the table calls a problem file."""
+    path = path.resolve()
+    return path.relative_to(FOLDER).as_posix() if path.is_relative_to(FOLDER) else path.name
 
 
 def problem_file(word):
@@ -116,7 +123,8 @@ def cell(script, problem):
         try:
             train(script, problem, directory)
         except ValueError as error:
-            return str(error).replace(f"{examples.ROOT}/", "")
+            words = str(error).replace(f"{examples.ROOT}/", "")
+            return words.replace(examples.shown(script), "the script")
         except SystemExit as error:
             if line := refusal(str(error), directory):
                 return line
@@ -183,13 +191,14 @@ def main():
     plan = [(name, script, path) for name, script in chosen for path in files]
     for number, (name, script, path) in enumerate(plan, 1):
         began, row = time.monotonic(), known.setdefault(name, {})
-        if row.get(path.name, ERROR).startswith(ERROR):
-            row[path.name] = cell(script, path)
+        file = file_name(path)
+        if row.get(file, ERROR).startswith(ERROR):
+            row[file] = cell(script, path)
             write(kept, known)
         seconds = time.monotonic() - began
-        words = f"{name}, {path.name}: {row[path.name]} ({seconds:.0f} s)"
+        words = f"{name}, {file}: {row[file]} ({seconds:.0f} s)"
         print(f"{number}/{len(plan)} {words}", flush=True)
-    names = [path.name for path in files]
+    names = [file_name(path) for path in files]
     whole = [name for name, _ in all_scripts() if {*names} <= known.get(name, {}).keys()]
     cells = {name: {file: known[name][file] for file in names} for name in whole}
     write(kept, cells)

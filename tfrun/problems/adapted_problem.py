@@ -488,9 +488,12 @@ def of_dataset(script: dict[str, Any], gradients: Callable[..., Any]) -> Callabl
 
 
 def has_gradients(script: dict[str, Any]) -> bool:
-    """Returns whether a script draws its mini-batches in gradients(model, state, x, y, flags)."""
+    """Returns whether a script draws its mini-batches in gradients(model, state, x, y, flags).
+
+    Where update.rows says which rows a worker has, others say which of them come next.
+    """
     function = script.get("gradients")
-    if not isinstance(function, types.FunctionType):
+    if not isinstance(function, types.FunctionType) or hasattr(script.get("update"), "rows"):
         return False
     return [*inspect.signature(function).parameters][:5] == ["model", "state", "x", "y", "flags"]
 
