@@ -8,6 +8,8 @@ import socket
 import subprocess
 import time
 
+import bottlenecks
+import joins
 import psutil
 import pytest
 import support
@@ -595,3 +597,32 @@ time.sleep(30)""",
         finally:
             process.terminate()
             process.communicate(timeout=20)
+
+
+@pytest.mark.nightly
+@pytest.mark.needs("root")
+@pytest.mark.timeout(5400)
+def test_the_doctor_finds_what_limits_real_runs(tmp_path):
+    """Catches a rule that misses a bottleneck in a real run, and one that blames a healthy run."""
+    wrong = {}
+    for number, (name, plant) in enumerate(bottlenecks.ALL.items()):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        diagnosis = bottlenecks.diagnose(plant, folder)
+        if not bottlenecks.is_right(plant, diagnosis):
+            wrong[name] = [finding["limit"] for finding in diagnosis["findings"]]
+    assert not wrong
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3600)
+def test_thirty_times_somebody_joins_leaves_or_dies(tmp_path):
+    """Catches rows that are lost or counted twice, a joiner that idles, and a w that got worse."""
+    elastic = joins.run(0, tmp_path / "elastic")
+    static = [joins.run(seed, tmp_path / f"static-{seed}", actions=0) for seed in range(3)]
+    assert len(elastic["actions"]) == joins.ACTIONS and elastic["adds_up"], elastic["account"]
+    losses = [each["test_loss"] for each in static]
+    assert elastic["test_loss"] <= max(losses) + 2 * (max(losses) - min(losses))
+    assert max(elastic["first_push_seconds"]) <= support.patience(2)
+    for n, (seconds, mean) in elastic["staleness"].items():
+        assert seconds < 5 or abs(mean - (n - 1)) < 0.5, elastic["staleness"]
