@@ -43,16 +43,21 @@ def server(w, step, flags):
         with tf.control_dependencies([version]):
             return version, w.read_value()
 
-    # DOWNPOUR: h <- h + a^2;  w <- w - server_lr * a / sqrt(h), under TensorFlow's lock of w.
     def push(a: VECTOR):
         ticket = step.take()  # 0 for the first update; after --steps of them an error ends training
         with tf.control_dependencies([ticket]):
-            tf.raw_ops.ResourceApplyAdagrad(
-                var=w.handle, accum=h.handle, lr=flags.server_lr, grad=a, use_locking=True
-            )
+            adagrad(w, h, a, flags)
         return ticket, *pull()  # w after this update: the next pull comes with the push
 
     return {"pull": pull, "push": push}, {"h": h}
+
+
+# DOWNPOUR: h <- h + a^2;  w <- w - server_lr * a / sqrt(h), under TensorFlow's lock of w.
+def adagrad(w, h, a, flags):
+    """Makes a step of Adagrad on a ps."""
+    tf.raw_ops.ResourceApplyAdagrad(
+        var=w.handle, accum=h.handle, lr=flags.server_lr, grad=a, use_locking=True
+    )
 
 
 def update(ps, version, w_k, gradient, flags):
@@ -76,6 +81,7 @@ def update(ps, version, w_k, gradient, flags):
 
 
 STEPS, BATCH_SIZE, LEARNING_RATE = 2000, 32, 0.1  # the defaults
+OPTIMIZER = "ps"  # where tfrun puts an optimizer of yours: into the step of a ps
 MORE_FLAGS = [  # (name, default, help) of the flags that only this algorithm has
     ("local-steps", 10, "steps between two pushes"),
     ("server-lr", 0.05, "Adagrad's rate on the ps"),

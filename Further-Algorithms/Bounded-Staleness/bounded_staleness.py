@@ -84,6 +84,7 @@ def update(ps, version, w_k, gradient, flags):
 
 
 STEPS, BATCH_SIZE, LEARNING_RATE = 3000, 32, 0.1  # the defaults
+OPTIMIZER = "ps"  # where tfrun puts an optimizer of yours: into the step of a ps
 MORE_FLAGS = [  # (name, default, help) of the flags that only this algorithm has
     ("max-lead", 4, "s + 1, updates that a worker may be ahead of the slowest one at most"),
     ("step-timeout", 20, "seconds after which a worker that was not seen does not count"),

@@ -73,6 +73,7 @@ def update(ps, version, w_k, problem, flags):
 
 update.rows = slice(None)  # each worker has all rows; the ps tells it which of them to read
 STEPS, BATCH_SIZE, LEARNING_RATE = 3000, 32, 0.1  # the defaults
+OPTIMIZER = "ps"  # where tfrun puts an optimizer of yours: into the step of a ps
 MORE_FLAGS = [  # (name, default, help) of the flags that only this example has
     ("shards", 20, "parts of the rows, which workers lease one at a time"),
     ("lease-seconds", 10.0, "seconds without a push, after which a shard goes to another worker"),

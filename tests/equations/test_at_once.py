@@ -308,13 +308,13 @@ STEP = """                moved = tf.raw_ops.ResourceApplyGradientDescent(
                 )
 """
 READ_STEP = "                moved = w.assign(w.read_value() - rate * a)\n"
-ADAGRAD = """            tf.raw_ops.ResourceApplyAdagrad(
-                var=w.handle, accum=h.handle, lr=flags.server_lr, grad=a, use_locking=True
-            )
+ADAGRAD = """    tf.raw_ops.ResourceApplyAdagrad(
+        var=w.handle, accum=h.handle, lr=flags.server_lr, grad=a, use_locking=True
+    )
 """
-IN_TWO = """            total = h + a * a
-            h.assign(total)
-            w.assign_sub(flags.server_lr * a / tf.sqrt(total))
+IN_TWO = """    total = h + a * a
+    h.assign(total)
+    w.assign_sub(flags.server_lr * a / tf.sqrt(total))
 """
 SCATTER = "e.table.scatter_sub(tf.IndexedSlices(change, here))"
 ROWS = "e.table.scatter_update(tf.IndexedSlices(tf.gather(e.table, here) - change, here))"

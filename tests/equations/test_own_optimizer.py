@@ -107,6 +107,8 @@ def alone(base, optimizer):
 
 PS = """
 server = adapted_optimizer.server_with(make_optimizer, server)
+if "adagrad" in globals():
+    adagrad = adapted_optimizer.adagrad
 if "steps_together" in globals():
     steps_together = adapted_optimizer.counted(steps_together)
 """
@@ -253,7 +255,7 @@ class Outer(references.Synchronous):
 
 
 # Of scripts that have an optimizer of their own, with another one in its place.
-REPLACED = {"diloco": Outer}
+REPLACED = {"diloco": Outer, "downpour": references.Easy}
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)

@@ -58,8 +58,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     restarts = variables.get("TFRUN_RESTARTS", "0")
     add("--restarts", type=count, default=restarts, metavar="N", help=text)
     text = "end the run after N tests without a better loss, or METRIC (TFRUN_PATIENCE, or never)"
-    patience = {"type": early_stop.patience, "metavar": "[METRIC=]N", "help": text}
-    add("--patience", default=variables.get("TFRUN_PATIENCE"), **patience)
+    patience = variables.get("TFRUN_PATIENCE")
+    add("--patience", type=early_stop.patience, default=patience, metavar="[METRIC=]N", help=text)
     text = "run in a network of its own, which nothing outside can reach; Linux only "
     isolated = bool(variables.get("TFRUN_ISOLATE"))
     add("--isolate", action="store_true", default=isolated, help=text + "(TFRUN_ISOLATE=1)")

@@ -358,7 +358,12 @@ def gradients_with(place: str, gradients: Callable[..., Any]) -> Callable[..., A
     return wrapped
 
 
-# Instead of the optimizer that a script has -------------------------------------------------
+# Instead of the optimizer that a script has ------------------------------------------------------
+
+
+def adagrad(w: PsPart, h: tf.Variable, a: tf.Tensor, flags: Any) -> tf.Tensor:
+    """Takes the place of a step of Adagrad on a ps, by the sum of gradients a; h stays as it is."""
+    return w.assign_sub(a * w.rate)
 
 
 def adamw_steps(

@@ -445,8 +445,8 @@ def adapt(script: dict[str, Any]) -> None:
         return
     optimizer = importlib.import_module("adapted_optimizer")
     adapted.optimizer, adapted.place = optimizer, script["OPTIMIZER"]
-    if "adamw_steps" in script:  # the optimizer that a script has of its own
-        script["adamw_steps"] = optimizer.adamw_steps
+    for name in {"adamw_steps", "adagrad"} & script.keys():  # a script's own optimizer
+        script[name] = getattr(optimizer, name)
     if adapted.place == "ps":
         optimizer.refuse_what_needs_all(own.make_optimizer)
         script["server"] = optimizer.server_with(own.make_optimizer, script["server"])
