@@ -142,21 +142,29 @@ def cell(script, problem):
 def table_of(cells):
     """Returns the table in Markdown: {example: {file: cell}}. A number stands for a note below.
 
-    Examples that train every file share the last row.
+    Files that train under the same examples share a column, and examples that train the same files
+    a row; of those that train every file it has the number.
     """
     lines = [line for row in cells.values() for line in row.values() if line != TRAINS]
-    notes = list(dict.fromkeys(lines))
-    scripts, rows, others = dict(all_scripts()), [], 0
-    for name, row in cells.items():
-        marks = ["✓" if line == TRAINS else notes.index(line) + 1 for line in row.values()]
-        if set(marks) == {"✓"}:
-            others += 1
-        else:
-            link = os.path.relpath(scripts[name].parent, FOLDER)
-            rows.append((f"[{name}]({link}/)", *marks))
+    notes, scripts = list(dict.fromkeys(lines)), dict(all_scripts())
+
+    def mark(line):
+        return "✓" if line == TRAINS else str(notes.index(line) + 1)
+
+    files_of = {}  # {the marks of a file, one for each example: its links}
+    for file in next(iter(cells.values())):
+        column = tuple(mark(row[file]) for row in cells.values())
+        files_of.setdefault(column, []).append(f"[{pathlib.Path(file).name}]({file})")
+    examples_of = {}  # {the marks of an example, one for each column: its links}
+    for name, row in zip(cells, zip(*files_of)):
+        link = f"[{name}]({os.path.relpath(scripts[name].parent, FOLDER)}/)"
+        examples_of.setdefault(row, []).append(link)
+    every = ("✓",) * len(files_of)
+    others = len(examples_of.pop(every, []))
+    rows = [(", ".join(links), *marks) for marks, links in examples_of.items()]
     if others:
-        rows.append((f"{others} others", *["✓"] * len(row)))
-    columns = [f"[{name}]({name})" for name in next(iter(cells.values()))]
+        rows.append((f"{others} others", *every))
+    columns = [", ".join(links) for links in files_of.values()]
     numbered = [f"{number}. {note}" for number, note in enumerate(notes, 1)]
     return "\n".join([result_tables.table(["", *columns], rows), "", *numbered])
 
