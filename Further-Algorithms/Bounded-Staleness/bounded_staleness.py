@@ -313,6 +313,8 @@ def connect(address, seconds):
         return rpc.Client.create("grpc", address, timeout_in_ms=1000 * seconds)
     except tf.errors.DeadlineExceededError:
         raise TimeoutError(f"no ps answered at {address} in {seconds} s") from None
+    except PS_LOST:  # it has just closed its port, to listen anew
+        return connect(address, seconds)
 
 
 # region: parts
@@ -672,9 +674,7 @@ class Ps:
             try:
                 age, sizes = client.status().get_value()
             except tf.errors.DeadlineExceededError:
-                raise TimeoutError(
-                    f"no ps answered at {address} in {REQUIRED_WAIT_SECONDS} s"
-                ) from None
+                raise TimeoutError(f"no ps answered at {address} in time") from None
             sizes = json.loads(sizes.numpy())
             if sizes not in (None, self.sizes):
                 raise ValueError(f"the ps have another model: {sizes}, not {self.sizes}")

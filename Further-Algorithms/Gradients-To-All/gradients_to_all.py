@@ -277,6 +277,8 @@ def connect(address, seconds):
         return rpc.Client.create("grpc", address, timeout_in_ms=1000 * seconds)
     except tf.errors.DeadlineExceededError:
         raise TimeoutError(f"no ps answered at {address} in {seconds} s") from None
+    except PS_LOST:  # it has just closed its port, to listen anew
+        return connect(address, seconds)
 
 
 # region: parts

@@ -591,6 +591,15 @@ def test_a_ps_that_begins_while_a_worker_asks_is_not_lost():
         assert int(ps.age) == 5 and next(answers, "all asked") == "all asked"
 
 
+def test_a_ps_that_begins_while_a_worker_connects_is_not_lost(monkeypatch):
+    """Catches a worker that ends because the ps closes its port just then, to listen anew."""
+    script = examples.load(HOGWILD)
+    answers = [script.tf.errors.CancelledError(None, None, ""), "client"]
+    create = mock.Mock(side_effect=answers)
+    monkeypatch.setattr(script, "rpc", types.SimpleNamespace(Client=mock.Mock(create=create)))
+    assert script.connect("host:1", 20) == "client" and create.call_count == 2
+
+
 def test_a_ps_waits_for_those_who_joined_and_have_not_left(tmp_path, monkeypatch):
     """Catches a ps that ends before a worker that has joined, or waits for one that has left.
 
