@@ -53,6 +53,7 @@ def make_optimizer(flags):
 
 
 STEPS, BATCH_SIZE, LEARNING_RATE = 2000, 32, 0.05  # the defaults; n ranks step with n * lr
+OPTIMIZER = "whole"  # tfrun takes an optimizer of yours instead of make_optimizer()
 MORE_FLAGS = [  # (name, default, help) of the flags that only this algorithm has
     ("optimizer", "SGD", "the name of an optimizer of Keras, such as Adagrad"),
     ("steps-per-call", 10, "steps in one call of the graph"),

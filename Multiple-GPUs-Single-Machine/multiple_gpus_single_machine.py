@@ -53,6 +53,7 @@ def algorithm(w, step, gradients, flags, devices):
 
 
 STEPS, BATCH_SIZE, LEARNING_RATE = 2000, 32, 0.1  # the defaults
+OPTIMIZER = "mean"  # where tfrun puts an optimizer of yours: into the step behind the mean
 MORE_FLAGS = [  # (name, default, help) of the flags that only this algorithm has
     ("devices", 0, "GPUs or parts of the CPU; 0: all GPUs, or 2 parts of the CPU"),
     ("steps-per-call", 10, "steps in one call of the graph"),

@@ -166,6 +166,7 @@ class Block:
 
 BETA_1, BETA_2 = 0.9, 0.999  # of Adam
 STEPS, BATCH_SIZE, LEARNING_RATE = 1500, 32, 0.001  # the defaults
+OPTIMIZER = "shard"  # where tfrun puts an optimizer of yours: into the step on a worker's shards
 MORE_FLAGS = [  # (name, default, help) of the flags that only this algorithm has
     ("stage", "3", "of ZeRO: 1, 2 or 3; 0: every worker holds all"),
     ("blocks", 3, "parts of the model at most, each of one or more layers"),

@@ -6,6 +6,7 @@ that sees learning rate times gradient, counts other updates than its own, or sh
 """
 
 import pathlib
+import re
 import types
 
 import equations
@@ -18,6 +19,7 @@ import pytest
 import ring_workers
 import support
 import tensorflow as tf
+import test_sharded
 from lab import examples
 from test_equations import IN_TURN
 from tfrun import problems
@@ -128,12 +130,14 @@ def make_model(data):
 if OPTIMIZER == "mean":
     algorithm = adapted_optimizer.algorithm_with(algorithm)
 """
+SHARD = "Block.adam = adapted_optimizer.adam_of_shards(make_optimizer)\n"
+PLACES = {"ps": PS, "local": WORKER, "mean": WORKER, "shard": SHARD}
 
 
 def text_with(script, optimizer, changes=()):
     """Returns the text of a script with an optimizer. changes: replacements in the script."""
     text = examples.replaced(script, changes)
-    place = PS if 'OPTIMIZER = "ps"' in text else WORKER
+    place = PLACES[re.search('(?m)^OPTIMIZER = "(.+?)"', text)[1]]
     lines = f"""from tfrun.problems import adapted_optimizer
 
 
@@ -268,6 +272,50 @@ def test_on_a_ps(script, optimizer, tmp_path):
 @pytest.mark.parametrize("script", scripts("local") + scripts("mean"))
 def test_on_a_worker(script, optimizer, tmp_path):
     compare(script, tmp_path, optimizer, reference=REPLACED.get(script.stem))
+
+
+@pytest.mark.parametrize("optimizer", support.some_in_core(OPTIMIZERS, ["Adam"]))
+def test_on_towers(optimizer):
+    """Both towers are on the CPU. Catches slots of one tower each, and a step for each tower."""
+    path = examples.main_script("Multiple-GPUs-Single-Machine")
+    flags = {"steps": 99}
+    script, flags = interleaved.loaded(
+        path, text_with(path, optimizer), problem.command_line(flags)
+    )
+    data, models = script.Data(*problem.digits_like()), []
+    for _ in range(2):
+        keras.utils.set_random_seed(flags.seed)
+        models.append(script.make_model(data))
+    saved, make_steps, _ = script.build(models, data, flags, ["/CPU:0"] * 2)
+    first = saved.w.numpy()
+    expected = for_all(references.Synchronous, optimizer)(
+        ring_workers.arrays(first.astype(float)), 2, problem.gradient_on_digits(2), problem.LR
+    )
+    rows = [script.Push(*row) for row in make_steps(tf.constant(STEPS)).numpy()]
+    due = [(np.mean(expected.joint_step(range(2))), step, 0) for step in range(STEPS)]
+    interleaved.check(
+        {"parameters": first},
+        {"parameters": saved.w.numpy()},
+        {"parameters": expected.w},
+        [(row.loss, row.global_step - 1, row.staleness) for row in rows],
+        due,
+    )
+
+
+@pytest.mark.parametrize("stage", support.some_in_core(["3", "1", "0"], ["3"]))
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_on_shards(optimizer, stage):
+    """Catches an optimizer that loses its slots, counts from another step, or moves all of w."""
+    text = text_with(test_sharded.SCRIPT, optimizer)
+    workers = test_sharded.train(2, text, steps=STEPS, stage=stage)
+    expected = for_all(references.Synchronous, optimizer)(
+        ring_workers.arrays(workers[0].w[0].astype(float)), 2, problem.gradient_on_digits(2), 1.0
+    )
+    for step in range(STEPS):
+        expected.joint_step(range(2))
+        for worker in workers:
+            apart = np.abs(worker.w[step + 1] - interleaved.flat(expected.w)).max()
+            assert apart < 1e-5, f"parameters: {apart:g} apart after {step + 1} steps"
 
 
 LOCAL = "Further-Algorithms/Local-SGD"

@@ -5,6 +5,8 @@ A script says by OPTIMIZER where that place is:
     "ps"     the step of a ps, on its part of w: what would be w <- w - lr * g
     "local"  each worker's own step, on its own w_k: what would be w_k <- w_k - lr * g
     "mean"   the step of all workers, by the mean of their gradients, each on its own copy of w
+    "shard"  the same, but each worker moves only its shard of each block
+    "whole"  the same, by an optimizer that the script itself makes, for w as one vector
 
 What the optimizer keeps, its slots, lies where w lies and is saved with it. On a ps a slot is a
 vector beside the part of w, and the count of updates is the ticket. On a worker, slots are
@@ -20,7 +22,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-PLACES = ("ps", "local", "mean")
+# Why a place cannot have what needs a whole variable, its shape or its name.
+WHY = {
+    "ps": "a ps has only a part of w",
+    "shard": "a worker moves only its shard of w",
+    "whole": "this example has w as one vector",
+}
 NORMS = ("clipnorm", "global_clipnorm")  # these need all of w, or all of a variable
 PROBE_STEPS, PROBE_SIZE = 3, 6
 
@@ -76,21 +83,19 @@ class Step:
 # On a ps ------------------------------------------------------------------------------------------
 
 
-def refuse_what_needs_all(make_optimizer: Callable[[], Any]) -> None:
+def refuse_what_needs_all(make_optimizer: Callable[[], Any], place: str = "ps") -> None:
     """Raises ValueError for an optimizer that moves parts of w otherwise than the whole w.
 
-    A ps has parts of w, which are flat: no norm of a whole variable, no shape and no name.
+    place: one of WHY, where w is flat: no norm of a whole variable, no shape and no name.
     """
-    optimizer = make_optimizer()
-    advice = "take an example without a ps, or one whose workers step alone"
+    optimizer, why = make_optimizer(), WHY[place]
+    advice = "take an example such as Collective-AllReduce, or one whose workers step alone"
     name = type(optimizer).__name__
     for norm in NORMS:
         if getattr(optimizer, norm, None):
-            raise ValueError(f"{name} has {norm}, and a ps has only a part of w: {advice}")
+            raise ValueError(f"{name} has {norm}, and {why}: {advice}")
     if getattr(optimizer, "_exclude_from_weight_decay_pattern", None):
-        raise ValueError(
-            f"{name} has exclude_from_weight_decay, and a part of w has no names: {advice}"
-        )
+        raise ValueError(f"{name} has exclude_from_weight_decay, and {why}: {advice}")
     random = np.random.default_rng(0)
     start = random.normal(size=PROBE_SIZE)
     gradients = random.normal(size=(PROBE_STEPS, PROBE_SIZE)) * 10.0 ** np.arange(PROBE_SIZE)
@@ -107,7 +112,7 @@ def refuse_what_needs_all(make_optimizer: Callable[[], Any]) -> None:
     parts = np.concatenate([moved(0, half), moved(half, PROBE_SIZE)])
     for others in parts, matrix:
         if not np.allclose(whole, others, rtol=1e-5, atol=0):
-            raise ValueError(f"{name} needs all of w, and a ps has only a part of it: {advice}")
+            raise ValueError(f"{name} needs all of w in its shapes, and {why}: {advice}")
 
 
 class PsPart:
@@ -359,6 +364,39 @@ def gradients_with(place: str, gradients: Callable[..., Any]) -> Callable[..., A
 
 
 # Instead of the optimizer that a script has ------------------------------------------------------
+
+
+def adam_of_shards(make_optimizer: Callable[[], Any]) -> Callable[..., None]:
+    """Returns what takes the place of Block.adam: a step of the optimizer on a worker's shards.
+
+    What the optimizer keeps lies in the block's m and v, which every checkpoint has. Raises
+    ValueError for more than two such vectors.
+    """
+
+    def adam(block: Any, t: int, flags: Any) -> None:
+        w = block.shard(block.w) if block.stage in (1, 2) else block.w
+        if not w.size:
+            return
+        if not hasattr(block, "own"):
+            variable = tf.Variable(w)
+            step = Step(make_optimizer(), [variable])
+            slots = [slot for slot in step.slots if step.needs_variable(slot)]
+            if len(slots) > 2 or any(slot.shape != variable.shape for slot in slots):
+                raise ValueError(f"{step.name} keeps more than two vectors like w: a block has two")
+            block.own = variable, step, slots
+        variable, step, slots = block.own
+        variable.assign(w)
+        iterations = step.optimizer.iterations.value
+        iterations.assign(tf.cast(t - 1, iterations.dtype))
+        if t > 1:  # before the first step they have what the optimizer begins with
+            for slot, kept in zip(slots, (block.m, block.v)):
+                slot.assign(kept)
+        step.apply([tf.constant(block.g)], [])
+        w[:] = variable.numpy()
+        kept = [slot.numpy() for slot in slots] + [block.m, block.v][len(slots) :]
+        block.m, block.v = kept
+
+    return adam
 
 
 def adagrad(w: PsPart, h: tf.Variable, a: tf.Tensor, flags: Any) -> tf.Tensor:

@@ -447,6 +447,13 @@ def adapt(script: dict[str, Any]) -> None:
     adapted.optimizer, adapted.place = optimizer, script["OPTIMIZER"]
     for name in {"adamw_steps", "adagrad"} & script.keys():  # a script's own optimizer
         script[name] = getattr(optimizer, name)
+    if adapted.place in ("shard", "whole"):
+        optimizer.refuse_what_needs_all(own.make_optimizer, adapted.place)
+        if adapted.place == "shard":
+            script["Block"].adam = optimizer.adam_of_shards(own.make_optimizer)
+        else:
+            script["make_optimizer"] = lambda flags: own.make_optimizer()
+        return
     if adapted.place == "ps":
         optimizer.refuse_what_needs_all(own.make_optimizer)
         script["server"] = optimizer.server_with(own.make_optimizer, script["server"])
