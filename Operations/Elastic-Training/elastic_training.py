@@ -73,7 +73,6 @@ def update(ps, version, w_k, problem, flags):
 
 update.rows = slice(None)  # each worker has all rows; the ps tells it which of them to read
 STEPS, BATCH_SIZE, LEARNING_RATE = 3000, 32, 0.1  # the defaults
-OPTIMIZER = "ps"  # where tfrun puts an optimizer of yours: into the step of a ps
 MORE_FLAGS = [  # (name, default, help) of the flags that only this example has
     ("shards", 20, "parts of the rows, which workers lease one at a time"),
     ("lease-seconds", 10.0, "seconds without a push, after which a shard goes to another worker"),
@@ -713,18 +712,18 @@ def leases(step, flags):
     """
     milliseconds, lock = int(1000 * flags.lease_seconds), tf.CriticalSection()
     # Of each shard: its epochs, the rows read since, its worker, the deadline (ms since 1970).
-    table = tf.Variable(tf.zeros([flags.shards, 4], tf.int64))
+    table = tf.Variable(tf.constant([[0, 0, -1, 0]] * flags.shards, tf.int64))
     again = tf.Variable(np.int64(0))  # pushes of workers that had lost their shard to another
 
     def lease():
         def choose():
-            epochs, _, _, deadlines = tf.unstack(table, axis=1)
+            epochs, rows_read, _, deadlines = tf.unstack(table, axis=1)
             now = tf.cast(1000 * tf.timestamp(), tf.int64)
             # A free one, but none two epochs ahead; else the one whose last push is the oldest.
             is_free = (deadlines <= now) & (epochs <= tf.reduce_min(epochs) + 1)
             leased = tf.where(deadlines > now, deadlines, 2**62)
             shard = tf.argmin(tf.where(is_free, epochs, leased))
-            row = [*tf.unstack(table[shard, :2]), step.worker, now + milliseconds]
+            row = [epochs[shard], rows_read[shard], step.worker, now + milliseconds]
             with tf.control_dependencies([table.scatter_nd_update([[shard]], [row])]):
                 return tf.stack([shard, *row[:2]])
 
@@ -763,7 +762,7 @@ def gradients(model, state, x, y, flags, rank):
         begin, end = n * shard // shards, n * (shard + 1) // shards
         last = tf.minimum(begin + before + flags.batch_size, end)
         # The order of all rows is another one in each epoch: a number for each number, once.
-        seed, numbers = [flags.seed, epoch, 0], tf.range(begin + before, last)
+        seed, numbers = [flags.seed, epoch], tf.range(begin + before, last)
         rows = tf.random.experimental.index_shuffle(numbers, seed, n - 1)
         after = tf.where(last == end, 0, last - begin)
         with tf.control_dependencies([leased.assign([ps.age, shard, epoch, after])]):

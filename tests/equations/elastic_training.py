@@ -1,21 +1,16 @@
 """Elastic-Training: w <- w - lr * g(w_k), as HogWild's, on rows that a table of shards lends."""
 
-import dataclasses
-
 import problem
 from tfrun.apps.references import HogWild
 
 
-@dataclasses.dataclass
 class Shard:
     """A row of the table: rows [begin, end) in the order of an epoch, and who reads them."""
 
-    begin: int
-    end: int
-    epoch: int = 0
-    read: int = 0
-    worker: int | None = None
-    deadline: float = 0.0
+    def __init__(self, begin, end):
+        self.begin, self.end = begin, end
+        self.epoch = self.read = 0
+        self.worker, self.deadline = None, 0.0
 
 
 class Shards:
@@ -101,7 +96,7 @@ MISTAKES = {
         "the push leaves out a part": [
             ("w.assign_sub(delta)", "w.assign_sub(delta * float(step.is_first))")
         ],
-        "all epochs have one order": [("[flags.seed, epoch, 0]", "[flags.seed, 0 * epoch, 0]")],
+        "all epochs have one order": [("[flags.seed, epoch]", "[flags.seed, 0 * epoch]")],
         "a shard is lent to all who ask": [
             ("is_free = (deadlines <= now) &", "is_free = (deadlines <= now + 10**9) &")
         ],

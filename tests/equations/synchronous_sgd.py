@@ -11,7 +11,7 @@ ENOUGH = "tf.maximum(workers - backups, 1)"
 MISTAKES = {
     "parameters": {
         "one worker supplies all gradients": [
-            ("for slot in slots], rank)", "for slot in slots], 0 * rank)")
+            ("tf.gather(slots, ranks[i])", "tf.gather(slots, 0 * ranks[i])")
         ],
         "the sum instead of the mean": [("rate / N * g", "rate * g")],
         "another part never makes the step": [

@@ -13,12 +13,12 @@ FLAGS = dict.fromkeys(run_directory.FLAGS, {}) | {
 }
 
 
-def test_row(step, loss, accuracy=0.5):
+def row_of_test(step, loss, accuracy=0.5):
     """Returns a test as a line of metrics."""
     return f"{step},{step - 1},{step},,,,,,,{loss},{accuracy}\n"
 
 
-def push_row(step):
+def row_of_push(step):
     """Returns a push as a line of metrics."""
     return f"{step},{step - 1},{step},1,32,0.7,0,8,0.1,,\n"
 
@@ -51,7 +51,7 @@ def write(directory, *rows, task="worker-0"):
         ([0.9, 0.5, 0.6, 0.7], None, early_stop.Patience(3), None),
         ([0.9, 0.8, 0.7, 0.6], None, early_stop.Patience(1), None),
         ([0.5, 0.5, 0.5], None, early_stop.Patience(2), 30),  # as good is no better
-        ([0.9, 0.5, 0.6, 0.4], None, early_stop.Patience(1), None),  # the last is the best
+        ([0.9, 0.5, 0.4], None, early_stop.Patience(1), None),  # the last is the best
         ([0.9, 0.5, 0.6], [0.1, 0.2, 0.3], early_stop.Patience(1, "accuracy"), None),
         ([0.9, 0.8, 0.7], [0.3, 0.2, 0.1], early_stop.Patience(2, "accuracy"), 30),
     ],
@@ -61,7 +61,7 @@ def test_when_a_run_ends(losses, accuracies, asked, last, directory):
     tests = early_stop.Tests(directory)
     for number, loss in enumerate(losses):
         step = 10 * (number + 1)
-        write(directory, push_row(step), test_row(step, loss, (accuracies or losses)[number]))
+        write(directory, row_of_push(step), row_of_test(step, loss, (accuracies or losses)[number]))
         saved(directory, step)
         due = tests.end(asked)
         assert (due and due[0]) == (last if step == last else None)
@@ -69,22 +69,22 @@ def test_when_a_run_ends(losses, accuracies, asked, last, directory):
 
 def test_what_counts_as_a_test(directory):
     """Catches tests of an earlier start, half a line, and one update that two tasks have tested."""
-    write(directory, *(test_row(step, 0.1) for step in (10, 20, 30)))
+    write(directory, *(row_of_test(step, 0.1) for step in (10, 20, 30)))
     tests, asked = early_stop.Tests(directory), early_stop.Patience(2)
     saved(directory, 60)
-    write(directory, test_row(40, 0.5), test_row(50, 0.6))
-    write(directory, test_row(40, 0.5), test_row(50, 0.6), task="evaluator-0")
+    write(directory, row_of_test(40, 0.5), row_of_test(50, 0.6))
+    write(directory, row_of_test(40, 0.5), row_of_test(50, 0.6), task="evaluator-0")
     assert tests.end(asked) is None
-    write(directory, test_row(60, 0.7)[:-3])
+    write(directory, row_of_test(60, 0.7)[:-3])
     assert tests.end(asked) is None
-    write(directory, test_row(60, 0.7)[-3:])
+    write(directory, row_of_test(60, 0.7)[-3:])
     assert tests.end(asked)[0] == 60
 
 
 def test_it_waits_for_the_checkpoint(directory):
     """Catches a run that ends between the test and the checkpoint of what was tested."""
     tests, asked = early_stop.Tests(directory), early_stop.Patience(1)
-    write(directory, test_row(10, 0.5), test_row(20, 0.6))
+    write(directory, row_of_test(10, 0.5), row_of_test(20, 0.6))
     assert tests.end(asked) is None
     saved(directory, 10)
     assert tests.end(asked) is None
@@ -112,7 +112,9 @@ def test_a_run_ends_early(asked, code, words, directory, tmp_path, monkeypatch):
     (tmp_path / "train.py").touch()
 
     def tested():
-        write(directory, *(test_row(10 * (i + 1), loss) for i, loss in enumerate([0.5, 0.6, 0.7])))
+        write(
+            directory, *(row_of_test(10 * (i + 1), loss) for i, loss in enumerate([0.5, 0.6, 0.7]))
+        )
         saved(directory, 30)
 
     world = scripted.World(
@@ -122,6 +124,6 @@ def test_a_run_ends_early(asked, code, words, directory, tmp_path, monkeypatch):
     )
     result, run = world.run({"worker": 2, "ps": 1}, patience=asked, restarts=1)
     assert result == code and run.done == (code == 0)
-    assert any(words in text for text in world.texts())
+    assert not words or any(words in text for text in world.texts())
     assert len(world.starts) == 3 and world.second() < (40 if asked is None else 6)
     assert run_directory.stopped_at(directory) == (30 if asked and not code else None)

@@ -74,7 +74,7 @@ def order(epoch):
     import tensorflow as tf
 
     numbers = np.arange(ROWS, dtype=np.int64)
-    return tf.random.experimental.index_shuffle(numbers, [SEED, epoch, 0], ROWS - 1).numpy()
+    return tf.random.experimental.index_shuffle(numbers, [SEED, epoch], ROWS - 1).numpy()
 
 
 def rows_in_turn(script, n, folder):
