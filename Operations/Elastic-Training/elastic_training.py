@@ -764,7 +764,7 @@ def gradients(model, state, x, y, flags, rank):
         # The order of all rows is another one in each epoch: a number for each number, once.
         seed, numbers = [flags.seed, epoch], tf.range(begin + before, last)
         rows = tf.random.experimental.index_shuffle(numbers, seed, n - 1)
-        after = tf.where(last == end, 0, last - begin)
+        after = tf.where(last == end, np.int64(0), last - begin)
         with tf.control_dependencies([leased.assign([ps.age, shard, epoch, after])]):
             return tf.identity(rows), tf.stack([shard, before, after])
 

@@ -105,7 +105,7 @@ MISTAKES = {
             ("tf.range(begin + before, last)", "tf.range(begin, last)"),
         ],
         "the last rows of a shard are left out": [
-            ("tf.where(last == end, 0, last - begin)", "tf.where(last + 5 >= end, 0, last - begin)")
+            ("tf.where(last == end,", "tf.where(last + 5 >= end,")
         ],
         "a shard of the last epoch before those of this one": [
             ("tf.where(is_free, epochs, leased)", "tf.where(is_free, -epochs, leased)")
