@@ -303,7 +303,7 @@ def test_on_towers(optimizer):
 
 
 @pytest.mark.parametrize("stage", support.some_in_core(["3", "1", "0"], ["3"]))
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("optimizer", support.some_in_core(OPTIMIZERS, ["Adam"]))
 def test_on_shards(optimizer, stage):
     """Catches an optimizer that loses its slots, counts from another step, or moves all of w."""
     text = text_with(test_sharded.SCRIPT, optimizer)
