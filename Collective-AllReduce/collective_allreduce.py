@@ -56,6 +56,7 @@ def algorithm(w, step, gradient, flags):
 
 STEPS, BATCH_SIZE, LEARNING_RATE = 2000, 32, 0.1  # the defaults
 OPTIMIZER = "mean"  # where tfrun puts an optimizer of yours: into the step behind the mean
+ARRAYS_ONLY = True  # no dataset of yours: a strategy must come before the first op of TensorFlow
 MORE_FLAGS = [  # (name, default, help) of the flags that only this algorithm has
     ("steps-per-call", 10, "steps in one call of the graph"),
     ("bytes-per-pack", 0, "bytes sent at once, 0: all of them"),

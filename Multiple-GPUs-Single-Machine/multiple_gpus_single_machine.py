@@ -44,12 +44,11 @@ def algorithm(w, step, gradients, flags, devices):
         g.append(g_k)
 
     # Towers: the mean of their gradients moves w. It waits for the slowest tower.
-    n = len(devices)
     with tf.device(w.device):
-        mean = tf.add_n(g) / n
+        mean, loss = tf.add_n(g) / len(g), tf.add_n(losses) / len(g)
         w.assign_sub(flags.learning_rate * mean)
         step.assign_add(1)
-        return Update(copies, tf.add_n(losses) / n, g, version=version, ticket=version, push=mean)
+        return Update(copies, loss, g, version=version, ticket=version, push=mean)
 
 
 STEPS, BATCH_SIZE, LEARNING_RATE = 2000, 32, 0.1  # the defaults

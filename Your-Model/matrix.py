@@ -165,7 +165,8 @@ def table_of(cells):
     if others:
         rows.append((f"{others} others", *every))
     columns = [", ".join(links) for links in files_of.values()]
-    numbered = [f"{number}. {note}" for number, note in enumerate(notes, 1)]
+    # tfrun also says what to do, behind a colon.
+    numbered = [f"{number}. {note.split(': ')[0]}" for number, note in enumerate(notes, 1)]
     return "\n".join([result_tables.table(["", *columns], rows), "", *numbered])
 
 

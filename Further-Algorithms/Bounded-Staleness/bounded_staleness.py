@@ -67,7 +67,6 @@ def update(ps, version, w_k, gradient, flags):
     ps.push(v) calls `push` of each part of w with its part of v, and joins what they return.
     gradient(w, number): the loss at w, and its gradient, on a mini-batch of this worker.
     """
-
     # Bounded-Staleness: wait while the slowest is too far behind, and only then pull.
     def look_again(_, seconds):
         slept = tf.numpy_function(lambda s: time.sleep(float(s)) or s, [seconds], tf.float64)

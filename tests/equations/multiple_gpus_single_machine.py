@@ -7,8 +7,8 @@ from tfrun.apps.references import Synchronous
 
 MISTAKES = {
     "union": {
-        "the first alone": [("tf.add_n(g) / n", "g[0]")],
-        "the sum": [("tf.add_n(g) / n", "tf.add_n(g)")],
+        "the first alone": [("tf.add_n(g) / len(g)", "g[0]")],
+        "the sum": [("tf.add_n(g) / len(g)", "tf.add_n(g)")],
         "one batch for all": [("flags.seed * 65536 + rank", "flags.seed * 65536")],
     }
 }

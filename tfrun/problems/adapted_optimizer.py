@@ -377,7 +377,8 @@ def adam_of_shards(make_optimizer: Callable[[], Any]) -> Callable[..., None]:
         w = block.shard(block.w) if block.stage in (1, 2) else block.w
         if not w.size:
             return
-        if not hasattr(block, "own"):
+        if not hasattr(block, "own"):  # not before: the script first configures TensorFlow
+            refuse_what_needs_all(make_optimizer, "shard")
             variable = tf.Variable(w)
             step = Step(make_optimizer(), [variable])
             slots = [slot for slot in step.slots if step.needs_variable(slot)]

@@ -143,7 +143,7 @@ def first_of_datasets(parts: list[Any]) -> list[Any]:
     """
     if len(parts) != 2 or not all(isinstance(part, tf.data.Dataset) for part in parts):
         raise ValueError("load_data returns two datasets, for training and for the test, or arrays")
-    if adapted.data is None:
+    if adapted.data is None or adapted.has_arrays_only:
         raise ValueError("this script takes arrays, and no tf.data.Dataset")
     adapted.dataset = parts[0]
     arrays = adapted.data.arrays_of(*parts)
@@ -424,9 +424,10 @@ def loss(y: Any, outputs: Any) -> Any:
 # What a script gets besides ----------------------------------------------------------------------
 
 # The modules adapted_optimizer and adapted_data, where a script has a place for them; where that is
-# for an optimizer; the dataset to train on; whether its elements have weights.
+# for an optimizer; the dataset to train on; whether its elements have weights; whether the script
+# says by ARRAYS_ONLY that it takes no dataset.
 adapted = types.SimpleNamespace(
-    optimizer=None, place="", data=None, dataset=None, is_weighted=False
+    optimizer=None, place="", data=None, dataset=None, is_weighted=False, has_arrays_only=False
 )
 
 
@@ -439,6 +440,7 @@ def adapt(script: dict[str, Any]) -> None:
         adapted.data = importlib.import_module("adapted_data")  # beside this file
         help_text = "mini-batches whose mean gradient is that of an update"
         script["MORE_FLAGS"].append(("accumulate", 1, help_text))
+        adapted.has_arrays_only = script.get("ARRAYS_ONLY", False)
         script["parse_flags"] = parse_accumulate(script["parse_flags"])
         script["gradients"] = accumulated(of_dataset(script, script["gradients"]))
     if not hasattr(own, "make_optimizer"):
@@ -447,12 +449,12 @@ def adapt(script: dict[str, Any]) -> None:
     adapted.optimizer, adapted.place = optimizer, script["OPTIMIZER"]
     for name in {"adamw_steps", "adagrad"} & script.keys():  # a script's own optimizer
         script[name] = getattr(optimizer, name)
-    if adapted.place in ("shard", "whole"):
+    if adapted.place == "shard":
+        script["Block"].adam = optimizer.adam_of_shards(own.make_optimizer)
+        return
+    if adapted.place == "whole":
         optimizer.refuse_what_needs_all(own.make_optimizer, adapted.place)
-        if adapted.place == "shard":
-            script["Block"].adam = optimizer.adam_of_shards(own.make_optimizer)
-        else:
-            script["make_optimizer"] = lambda flags: own.make_optimizer()
+        script["make_optimizer"] = lambda flags: own.make_optimizer()
         return
     if adapted.place == "ps":
         optimizer.refuse_what_needs_all(own.make_optimizer)
