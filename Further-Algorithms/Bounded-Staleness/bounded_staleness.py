@@ -35,8 +35,7 @@ COUNT, VECTOR = tf.TensorSpec([], tf.int64), tf.TensorSpec([None])  # the types 
 def server(w, step, flags):
     """Returns what a ps (parameter server) does with a part of w, and variables to save beside it.
 
-    w: this part's vector, a tf.Variable. step.take() counts an update, step.read() tells how many;
-    step.worker is the rank of the worker that calls.
+    w: this part's vector, a tf.Variable. step: counts the updates, and knows which worker calls.
     """
     clocks = Clocks(flags.step_timeout)
 
@@ -67,6 +66,7 @@ def update(ps, version, w_k, gradient, flags):
     ps.push(v) calls `push` of each part of w with its part of v, and joins what they return.
     gradient(w, number): the loss at w, and its gradient, on a mini-batch of this worker.
     """
+
     # Bounded-Staleness: wait while the slowest is too far behind, and only then pull.
     def look_again(_, seconds):
         slept = tf.numpy_function(lambda s: time.sleep(float(s)) or s, [seconds], tf.float64)

@@ -17,7 +17,7 @@ BELOW = [
     *("rounds", "clocks", "together"),
     "flags",
     *("tasks", "transport", "parts", "serve", "checkpoint", "call"),
-    *("network", "rows", "word_pairs", "facts", "train"),
+    *("network", "batches", "leases", "rows", "word_pairs", "facts", "train"),
     *("evaluator", "train_until_stopped"),
     *("log", "one_process"),
     *("cluster", "servers", "workers", "devices", "peers"),
