@@ -1,7 +1,7 @@
 """What a ps of the new kind promises: one clock for all parts, refusals, real threads, the end."""
 
-import concurrent.futures
 import contextlib
+import functools
 import json
 import os
 import pathlib
@@ -18,6 +18,7 @@ import interleaved
 import numpy as np
 import pytest
 import support
+from interleaved import start
 from lab import examples
 from problem import BATCH, LR, SMOOTH, command_line, gradient_on_digits
 from tfrun.apps import references
@@ -614,24 +615,23 @@ def test_a_ps_waits_for_those_who_joined_and_have_not_left(tmp_path, monkeypatch
     monkeypatch.setenv(
         "TF_CONFIG", json.dumps({"cluster": jobs, "task": {"type": "ps", "index": 0}})
     )
-    with concurrent.futures.ThreadPoolExecutor() as pool:
-        ended = pool.submit(script.serve, script.Cluster(), script.server, None)
-        functions = served.get(timeout=20)
+    ended = start(functools.partial(script.serve, script.Cluster(), script.server, None))
+    functions = served.get(timeout=20)
 
-        def missing(event, rank=-1):
-            return int(functions["report"](script.tf.constant(event), np.int64(rank)))
+    def missing(event, rank=-1):
+        return int(functions["report"](script.tf.constant(event), np.int64(rank)))
 
-        assert missing("joined", 2) == 2 and missing("done") == 3
-        (tmp_path / "left-2").touch()
-        assert missing("done", 2) == 2
-        with pytest.raises(queue.Empty):
-            waits.get(timeout=0.5)
-        assert missing("done", 0) == 1
-        over = waits.get(timeout=20)  # for which it waits at the end, five minutes at most
-        assert not over()
-        (tmp_path / "left-1").touch()
-        assert over()
-        ended.result(20)
+    assert missing("joined", 2) == 0 and missing("done") == 3
+    (tmp_path / "left-2").touch()
+    assert missing("done", 2) == 2
+    with pytest.raises(queue.Empty):
+        waits.get(timeout=0.5)
+    assert missing("done", 0) == 1
+    over = waits.get(timeout=20)  # for which it waits at the end, five minutes at most
+    assert not over()
+    (tmp_path / "left-1").touch()
+    assert over()
+    ended.result(20)
     for one in held:
         one.close()
 

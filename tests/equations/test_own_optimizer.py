@@ -388,7 +388,7 @@ def excluding():
     [
         (optimizer("Adam(clipnorm=1.0)"), "Adam has clipnorm, and a ps has only a part of w"),
         (optimizer("SGD(global_clipnorm=1.0)"), "SGD has global_clipnorm"),
-        (excluding, "AdamW has exclude_from_weight_decay, and a part of w has no names"),
+        (excluding, "AdamW has exclude_from_weight_decay, and a ps has only a part of w"),
         (optimizer("Lamb()"), "Lamb needs all of w"),
         (optimizer("Adafactor()"), "Adafactor needs all of w"),
         (optimizer("Muon(0.1)"), "Muon needs all of w"),
