@@ -36,7 +36,6 @@ def play(seed, text=None):
                 workers.parameters(), N, gradient, problem.LR, shards=SHARDS
             )
             reference.shards.seconds = SECONDS
-            x, y = (tf.constant(part) for part in problem.digits_like()[:2])
             for _ in range(ACTIONS):
                 k, worker = (chosen := random.randint(N)), workers.workers[chosen]
                 now += int(random.choice([0, 1, 2, SECONDS]))
@@ -47,9 +46,7 @@ def play(seed, text=None):
                     if not reference.own.pop(k, None) and chance < 0.1:
                         worker.gradient[0](worker.ps)
                         reference.shards.lease(k, now)
-                    worker.gradient = workers.script.gradients(
-                        worker.model, [], x, y, workers.flags, k
-                    )
+                    workers.renew(k)
                     continue
                 worker.push()
                 reference.pull(k)

@@ -395,7 +395,7 @@ wait = tf.numpy_function(lambda x: time.sleep(0.02) or x, [step.read()], tf.int6
 STEPS_TOGETHER = {
     "reports without a lock": [(REPORTED, PAUSE), ("lock.execute(report)", "report()")],
     "the others take one gradient for all": [
-        ("tf.foldl(add, ranks, ", "tf.foldl(add, ranks if step.is_first else 0 * ranks, ")
+        ("tf.gather(slots, ranks[i])", "tf.gather(slots, ranks[i] * int(step.is_first))")
     ],
 }
 
@@ -448,7 +448,7 @@ def check_going_on(script, folder, changes=()):
         )
         first.script.merge(str(folder), 7, [path])
         state = [v.numpy() for v in first.workers[0].model.non_trainable_variables]
-        first.workers[0].own = None
+        first.renew(0)
         losses.append([first.workers[0].push()[:2] for _ in range(7)])
         due = first.values()
     with in_process.Workers(script, 1, flags, data, text) as second:
@@ -711,7 +711,9 @@ def check_row(script=HOGWILD, changes=(), ps=3):
         workers = in_process.Workers(script, n, command_line(flags), data, text, ps)
         stack.enter_context(workers)
         tf, worker = workers.tf, workers.workers[n - 1]
-        gradient, size = worker.gradient, len(workers.servers.vector("w"))
+        is_pair = isinstance(worker.gradient, tuple)  # Elastic-Training's: next_rows, gradient
+        gradient = worker.gradient[1] if is_pair else worker.gradient
+        size = len(workers.servers.vector("w"))
         assert size % 2 and size % 3
 
         def wait(name, value):
@@ -739,7 +741,11 @@ def check_row(script=HOGWILD, changes=(), ps=3):
         @tf.function(autograph=False)
         def update(pull_time, version, w_k):
             loss, reply = workers.script.update(
-                worker.ps, version, w_k, late_gradient, worker.flags
+                worker.ps,
+                version,
+                w_k,
+                (worker.gradient[0], late_gradient) if is_pair else late_gradient,
+                worker.flags,
             )
             return workers.script.push_row(pull_time, version, loss, reply, worker.flags)
 

@@ -179,6 +179,7 @@ class Workers(interleaved.Harness):
         if largest:
             script.MAX_PART_SIZE = largest
         models, gradients = [None] * n, [gradient] * n
+        self.make_gradients = {}
         if gradient is None:
             data = data or Data(*problem.digits_like())
             for k in range(n):
@@ -195,7 +196,10 @@ class Workers(interleaved.Harness):
                 own = getattr(script.update, "rows", slice(k, None, n))  # of all
                 x, y = (script.tf.constant(part[own]) for part in (data.x_train, data.y_train))
                 state = models[k].non_trainable_variables
-                gradients[k] = script.gradients(models[k], state, x, y, self.flags, k)
+                self.make_gradients[k] = functools.partial(
+                    script.gradients, models[k], state, x, y, self.flags, k
+                )
+                gradients[k] = self.make_gradients[k]()
             self.shapes = [tuple(v.shape) for v in models[0].trainable_variables]
             self.first_values, sizes = script.vectors_of(models[0]), script.sizes_of(models[0])
         else:
@@ -209,13 +213,20 @@ class Workers(interleaved.Harness):
         self.empty = [variable.numpy() for *_, variable in self.servers.saved]
         self.begin()
 
+    def renew(self, k):
+        """Lets worker k begin as a new process: what it has kept for itself is gone."""
+        self.workers[k].own = None
+        if isinstance(self.workers[k].gradient, tuple):  # with the rows that it has leased
+            self.workers[k].gradient = self.make_gradients[k]()
+
     def begin(self):
         """Lets training begin, or begin again: no update is counted, and w has its first values."""
         for (*_, variable), value in zip(self.servers.saved, self.empty):
             variable.assign(value)
         self.workers[0].ps.set_values(self.first_values)
         for k, worker in enumerate(self.workers):
-            worker.own = worker.reply = None
+            self.renew(k)
+            worker.reply = None
             for i, v in enumerate(worker.model.non_trainable_variables if worker.model else []):
                 value = np.reshape(self.first_values[f"state_{i}"], v.shape)
                 v.assign(value + k if v.name == "seed_generator_state" else value)
