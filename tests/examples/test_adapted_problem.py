@@ -440,7 +440,7 @@ SENTENCES = re.findall(r"(?m)^\| [^|]+ \| `([^`…]+)` \| [^|]+ \|$", PAGE)
 
 def test_each_sentence_of_the_page_is_tested():
     """Catches a sentence that the test above passes over."""
-    assert len(SENTENCES) >= 5
+    assert len(SENTENCES) >= 7
     for sentence in SENTENCES:
         assert any(re.search(words, sentence) for words in REFUSED), sentence
 
