@@ -172,8 +172,7 @@ def test_each_block_runs(tmp_path):
         assert result["steps"] == steps and "missing" not in result, result
         assert result["workers"] == 2 and min(result["pushes_per_worker"]) > 0, result
         assert result["test_accuracy"] > result["test_sure_accuracy"] > 0.5, result
-    # Seven such runs on one host reached 0.969 to 0.975.
-    assert results[-1]["test_accuracy"] >= 0.96, results[-1]
+    assert results[-1]["test_accuracy"] >= 0.97, results[-1]
     right = re.search(r"(?m)^right ([\d.]+)$", terminals["1"].output)
     assert float(right[1]) == pytest.approx(results[-1]["test_accuracy"], abs=1e-4)
     predicted = re.search(r"(?m)^predicted \[([\d ]+)\]$", terminals["1"].output)
