@@ -21,6 +21,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 
 from tfrun.runs import scaling
 
@@ -28,6 +29,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import launching
 
 POLL_SECONDS = 0.5  # between two looks whether somebody asks for another number of workers
+JOINED_SECONDS = 30  # that workers which have joined may take when all others are done
 
 
 class Task:
@@ -152,9 +154,11 @@ class Actors:
     def note_end(self, stream, failure):
         """Notes that a task has ended. Raises AttemptFailed for one of the roles that failed."""
         job, index = self.running[stream].split()
+        may_fail = stream in self.joined
         if job == "worker":
+            may_fail = may_fail or int(index) in self.workers.leaving
             self.workers.end(int(index))
-        if failure and stream not in self.joined:
+        if failure and not may_fail:
             raise AttemptFailed(failure)
         if failure:  # the others go on without it
             self.workers.mark(int(index)).touch()
@@ -185,7 +189,10 @@ def attempt(script, roles, output, seconds, cpus):
         place = PlacementGroupSchedulingStrategy(group)
         actors.start(ray.remote(Task).options(num_cpus=1, scheduling_strategy=place))
         alone = ray.remote(Task).options(num_cpus=cpus)
-        while actors.running:
+        deadline = float("inf")
+        while actors.running and time.monotonic() < deadline:
+            if actors.running.keys() <= actors.joined.keys():  # one may never have got a processor
+                deadline = min(deadline, time.monotonic() + JOINED_SECONDS)
             for index in actors.workers.changes():
                 actors.join(alone, index)
             stream, line = actors.next_line()

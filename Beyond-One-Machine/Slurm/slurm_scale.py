@@ -47,7 +47,9 @@ class Job:
         n = scaling.asked(self.directory)
         if n is None or not cluster.exists():
             return
-        self.first = self.first or set(range(len(json.loads(cluster.read_text())["worker"])))
+        self.first = self.first or set(
+            range(len(json.loads(cluster.read_text()).get("worker", [])))
+        )
         staying = (self.first | self.steps.keys()) - self.leaving
         joining, to_leave = scaling.plan(n, staying, self.leaving, self.kept)
         for index in joining:

@@ -77,11 +77,11 @@ def update(ps, version, w_k, gradient, flags):
 
     start = [np.int64(0), 0.0, w_k, tf.zeros_like(w_k)]
     _, loss, _, a = tf.while_loop(lambda t, *_: t < flags.local_steps, local_step, start)
-
     return loss, ps.push(flags.learning_rate * a)  # d: what the steps have subtracted
 
 
 STEPS, BATCH_SIZE, LEARNING_RATE = 2000, 32, 0.1  # the defaults
+OPTIMIZER = "local"  # where tfrun puts an optimizer of yours: into each worker's own steps
 MORE_FLAGS = [  # (name, default, help) of the flags that only this algorithm has
     ("local-steps", 10, "T, steps between two pushes"),
     ("momentum-delay", 4, "N, pushes between two moves of the momentum"),

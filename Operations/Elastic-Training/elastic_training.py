@@ -73,6 +73,7 @@ def update(ps, version, w_k, problem, flags):
 
 update.rows = slice(None)  # each worker has all rows; the ps tells it which of them to read
 STEPS, BATCH_SIZE, LEARNING_RATE = 3000, 32, 0.1  # the defaults
+OPTIMIZER = "ps"  # where tfrun puts an optimizer of yours: into the step of a ps
 MORE_FLAGS = [  # (name, default, help) of the flags that only this example has
     ("shards", 20, "parts of the rows, which workers lease one at a time"),
     ("lease-seconds", 10.0, "seconds without a push, after which a shard goes to another worker"),
@@ -719,7 +720,7 @@ def leases(step, flags):
         def choose():
             epochs, rows_read, _, deadlines = tf.unstack(table, axis=1)
             now = tf.cast(1000 * tf.timestamp(), tf.int64)
-            # A free one, but none two epochs ahead; else the one whose last push is the oldest.
+            # A free one, at most an epoch ahead; else the one that was pushed to least recently.
             is_free = (deadlines <= now) & (epochs <= tf.reduce_min(epochs) + 1)
             leased = tf.where(deadlines > now, deadlines, 2**62)
             shard = tf.argmin(tf.where(is_free, epochs, leased))
@@ -751,6 +752,8 @@ def gradients(model, state, x, y, flags, rank):
     gradient(w, rows): the loss at w, and its gradient, means over these rows.
     """
     n, shards = len(x), flags.shards
+    if shards > n:
+        raise ValueError(f"--shards {shards} are more than the {n} rows")
     leased = tf.Variable(tf.zeros([4], tf.int64))  # age of the ps, shard, its epochs, rows read
 
     def next_rows(ps):

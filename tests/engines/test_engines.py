@@ -171,3 +171,39 @@ def test_a_problem_of_ones_own_trains_everywhere(name, tmp_path):
     result = support.result(directory)
     assert result["test_top_2_accuracy"] > 0.9 and (result["ps"], result["workers"]) == (1, 2), text
     assert not list(directory.glob(".host-*")), "tfrun's marks of the hosts"
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.needs(*WAYS[name][1])) for name in ("Ray", "Slurm")],
+)
+def test_a_worker_joins_and_leaves(name, tmp_path):
+    """Catches a launcher that answers no `tfrun scale`, a worker that trains apart from the others,
+    and a run that waits for one that has left."""
+    directory, flags = tmp_path / "run", ["--steps", 25000, "--checkpoint-steps", 5000]
+    joined = directory / "metrics-worker-2.csv"
+
+    def scale(n):
+        command = [sys.executable, "-m", "tfrun", "scale", directory, "--workers", str(n)]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    command = [*WAYS[name][0](HOGWILD, directory), *flags]
+    with engines.Run(command, directory, PATH=PATH) as run:
+        run.says("update 1", 100)
+        scale(3)
+        support.wait_until(
+            lambda: joined.exists() and "\n1" in joined.read_text(), 100, "it pushes"
+        )
+        scale(2)
+        run.says("worker 2 leaves")
+        support.wait_until(lambda: not support.task(directory, "worker", 2), 60, "it has left")
+        left_at = len(support.pushes(directory))
+        code, text = run.end(150)
+    assert code == 0, text
+    by_worker = {task: 0 for task in ("worker-0", "worker-1", "worker-2")}
+    for row in support.pushes(directory):
+        by_worker[row["task"]] += 1
+    assert min(by_worker.values()) > 10 and by_worker["worker-2"] < left_at < 25000, by_worker
+    assert support.result(directory)["test_accuracy"] >= 0.95, text

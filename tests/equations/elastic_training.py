@@ -1,6 +1,6 @@
 """Elastic-Training: w <- w - lr * g(w_k), as HogWild's, on rows that a table of shards lends."""
 
-import problem
+import numpy as np
 from tfrun.apps.references import HogWild
 
 
@@ -55,12 +55,22 @@ class Shards:
         ]
 
 
+def order(epoch, rows, seed):
+    """Returns the numbers of all rows in the order of an epoch: TensorFlow's shuffled numbers."""
+    import tensorflow as tf
+
+    numbers = np.arange(rows, dtype=np.int64)
+    return tf.random.experimental.index_shuffle(numbers, [seed, epoch], rows - 1).numpy()
+
+
 class ElasticTraining(HogWild):
     """w <- w - lr * g(w_k): the gradient of the next rows of the shard that worker k has."""
 
+    rows = 41  # for training, in the test
+
     def __init__(self, *arguments, **hyperparameters):
         super().__init__(*arguments, **hyperparameters)
-        self.shards = Shards(problem.ROWS, hyperparameters["shards"], seconds=1e9)
+        self.shards = Shards(self.rows, hyperparameters["shards"], seconds=1e9)
         self.own = {}  # of each worker: the number of its shard, the epoch, and rows read
         self.now = 1.0
         self.counted = []  # (shard, epoch, rows) of the pushes that count
@@ -68,8 +78,9 @@ class ElasticTraining(HogWild):
     def update(self, k, version, w_k):
         number, epoch, before = self.own.pop(k, None) or self.shards.lease(k, self.now)
         shard = self.shards.table[number]
-        after = min(before + problem.BATCH, shard.end - shard.begin)
-        rows = problem.order(epoch)[shard.begin + before : shard.begin + after]
+        after = min(before + self.hyperparameters["batch_size"], shard.end - shard.begin)
+        rows = order(epoch, self.rows, self.hyperparameters["seed"])
+        rows = rows[shard.begin + before : shard.begin + after]
         loss, g = self.gradient(k, rows, w_k)
         self.w = [v - self.lr * d for v, d in zip(self.w, g)]
         if self.shards.count(k, number, before, after, self.now):
@@ -80,8 +91,12 @@ class ElasticTraining(HogWild):
 
 
 REFERENCE = ElasticTraining
-PROBLEM = problem.rows_in_turn
-FLAGS = {"shards": 3, "lease_seconds": 1000.0}
+PROBLEM = "rows_in_turn"
+FLAGS = {"shards": 3, "lease_seconds": 1000.0, "batch_size": 8, "seed": 5}
+APP = {
+    "test": "test_functions.py",
+    "mistakes": ["the rate is not the flag's", "a shard is lent to all who ask"],
+}
 DIFFERS = 110  # with the table of shards
 NEXT = "is_leased = (leased[0] == ps.age) & (leased[3] > 0)"
 MISTAKES = {

@@ -23,7 +23,7 @@ class Rows(HogWild):
 REFERENCE = Rows
 FLAGS = {"dimensions": 5, "noise_words": 6, "words": problem.WORDS, "row_rate": 0.7}
 DIFFERS = 110
-PROBLEM = problem.words
+PROBLEM = "words"
 PULLS = "pull_rows"
 ONCE = "return tf.unique(ids)"
 HERE = "return ids // self.ps"

@@ -14,6 +14,13 @@ from lab import examples
 
 SCRIPT = examples.main_script("Operations/Elastic-Training")
 N, SHARDS, SECONDS, ACTIONS = 4, 2, 10, 80
+FLAGS = {**equations.of(SCRIPT).FLAGS, "shards": SHARDS, "lease_seconds": float(SECONDS)}
+
+
+def order(epoch):
+    """Returns the numbers of all rows in the order of an epoch."""
+    file = equations.of(SCRIPT)
+    return file.order(epoch, file.ElasticTraining.rows, problem.SEED)
 
 
 def play(seed, text=None):
@@ -25,7 +32,7 @@ def play(seed, text=None):
     import tensorflow as tf
 
     random, now = np.random.RandomState(seed), 1000
-    flags = problem.command_line({"shards": SHARDS, "lease_seconds": float(SECONDS)})
+    flags = problem.command_line(FLAGS)
     clock = tf.Variable(now, dtype=tf.float64)
     tables, due = [], []
     with pytest.MonkeyPatch.context() as patch:
@@ -33,7 +40,7 @@ def play(seed, text=None):
         _, gradient = problem.rows_in_turn(SCRIPT, N, None)
         with in_process.workers(SCRIPT, N, flags, text=text, ps=2) as workers:
             reference = equations.of(SCRIPT).ElasticTraining(
-                workers.parameters(), N, gradient, problem.LR, shards=SHARDS
+                workers.parameters(), N, gradient, problem.LR, **FLAGS
             )
             reference.shards.seconds = SECONDS
             for _ in range(ACTIONS):
@@ -106,17 +113,18 @@ def test_each_row_counts_once_in_an_epoch():
         counted.setdefault((number, epoch), []).extend(rows)
     for number, shard in enumerate(reference.shards.table):
         for epoch in range(shard.epoch):
-            rows = problem.order(epoch)[shard.begin : shard.end]
+            rows = order(epoch)[shard.begin : shard.end]
             assert sorted(counted[number, epoch]) == sorted(rows)
     *table, again = tables[-1]
     table = np.reshape(table, [SHARDS, 4])
     account = examples.load(SCRIPT.with_name("account.py"))
-    read = account.mini_batches(table, problem.ROWS, problem.BATCH)
+    read = account.mini_batches(table, reference.rows, problem.BATCH)
     assert (read, read + again) == (len(reference.counted), len(tables))
 
 
 def test_an_order_has_each_row_once():
     """Catches an order with a row twice, and one that is the same in two epochs."""
-    orders = [problem.order(epoch) for epoch in range(4)]
-    assert all(sorted(order) == [*range(problem.ROWS)] for order in orders)
-    assert len({tuple(order) for order in orders}) == 4
+    rows = len(problem.digits_like()[0])
+    orders = [order(epoch) for epoch in range(4)]
+    assert all(sorted(numbers) == [*range(rows)] for numbers in orders)
+    assert len({tuple(numbers) for numbers in orders}) == 4

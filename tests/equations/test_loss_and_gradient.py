@@ -91,6 +91,8 @@ class Tape:
             self.model.layers[2].rate = 0.0
 
     def rows(self, k, number):
+        if np.ndim(number):  # the script says which rows come next
+            return number
         here = np.arange(len(self.x))[k :: self.n]
         return here[problem.draw(k, number, BATCH, len(here))]
 

@@ -1,11 +1,10 @@
 """Train-and-Evaluate: HogWild's rule, on mini-batches that come from files."""
 
-import problem
 from tfrun.apps.references import HogWild
 
 REFERENCE = HogWild
 FLAGS = {}
-PROBLEM = problem.records
+PROBLEM = "records"
 MISTAKES = {
     "parameters": {
         "the gradient is not at the pulled w": [

@@ -67,18 +67,26 @@ def test_a_restart_goes_on_from_the_last_note(note_at, begins_at, tmp_path):
 
 def test_a_note_that_was_cut_short_does_not_count(tmp_path):
     path = tmp_path / "position-0.csv"
-    path.write_text("0,0,0,\n5,0,40,\n9,1,")
+    path.write_text("0,0,0,1,\n5,0,40,1,\n9,1,16,1")
     assert adapted_data.Position(path).last_note(20) == (0, 40)
+
+
+def test_another_number_of_workers_begins_the_epoch_again(tmp_path):
+    """Fails where a restart skips rows that only the worker of another shard has read."""
+    path = tmp_path / "position-0.csv"
+    path.write_text("0,0,0,3,\n5,2,24,3,\n")
+    assert adapted_data.Position(path, 3).last_note(20) == (2, 24)
+    assert adapted_data.Position(path, 2).last_note(20) == (2, 0)
 
 
 def test_notes_come_once_a_second(tmp_path):
     position = adapted_data.Position(tmp_path / "position-0.csv")
     for number in range(100):
         position.note(np.int64(number), np.int64(0), np.int64(8 * number))
-    assert position.path.read_text() == "0,0,0,\n"
+    assert position.path.read_text() == "0,0,0,1,\n"
     position.noted -= adapted_data.NOTE_SECONDS
     position.note(np.int64(100), np.int64(7), np.int64(8))
-    assert position.path.read_text() == "0,0,0,\n100,7,8,\n"
+    assert position.path.read_text() == "0,0,0,1,\n100,7,8,1,\n"
 
 
 def test_nothing_is_read_before_the_first_number(tmp_path):

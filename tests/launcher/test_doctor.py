@@ -58,10 +58,13 @@ def worker_rows(own, begin, end, losses):
     return lines
 
 
-def usage_lines(rates, begin, end, cores=2.0, own=2, machine=None, machine_cores=2, stopped=()):
+def usage_lines(
+    rates, begin, end, cores=2.0, own=2, machine=None, machine_cores=2, stopped=(), there=None
+):
     """Returns usage.jsonl of tasks {name: (cpu, queued)}, cores in use from one time to another.
 
     cores: that the run may use; own: that each task may. machine: cores that all programs use.
+    there: {name: (first second, last second)} of tasks that did not run all the time.
     """
     lines = []
     for second in np.arange(begin, end + 0.5, 1.0):
@@ -69,6 +72,7 @@ def usage_lines(rates, begin, end, cores=2.0, own=2, machine=None, machine_cores
         tasks = {
             name: [cpu * past, queued * past, own, "stopped" if name in stopped else "sleeping"]
             for name, (cpu, queued) in rates.items()
+            if (there or {}).get(name, (0, end))[0] <= past <= (there or {}).get(name, (0, end))[1]
         }
         busy = (sum(cpu for cpu, _ in rates.values()) if machine is None else machine) * past
         line = {"time": second, "cores": cores, "machine": busy, "machine_cores": machine_cores}
@@ -197,6 +201,27 @@ CASES = {
         {"worker_1": {"silences": [(BEGIN + 10, BEGIN + 17.7)]}},
         {"worker_1": {"silences": [(BEGIN + 10, BEGIN + 17.3)]}},
     ),
+    "idle: it has left": (
+        "a worker that does nothing: worker 1",
+        {"worker_1": {"silences": [(BEGIN + 20, BEGIN + 99)]}},
+        {
+            "worker_1": {"silences": [(BEGIN + 20, BEGIN + 99)]},
+            "more": {"usage": {"there": {"worker-1": (0, 21)}}},
+        },
+    ),
+    "idle: it has just joined": (
+        "a worker that does nothing: worker 1",
+        {"worker_1": {"absent": True}, "more": {"usage": {"there": {"worker-1": (21, 30)}}}},
+        {"worker_1": {"absent": True}, "more": {"usage": {"there": {"worker-1": (24, 30)}}}},
+    ),
+    "idle: it was slow to begin": (
+        "a worker that does nothing: worker 1",
+        {"worker_1": {"silences": [(BEGIN, BEGIN + 8)]}},
+        {
+            "worker_1": {"silences": [(BEGIN, BEGIN + 12)]},
+            "more": {"usage": {"there": {"worker-1": (2, 30)}}},
+        },
+    ),
     "idle: it has made an update": (
         "a worker that does nothing: worker 1",
         {"worker_1": {"absent": True}},
@@ -247,6 +272,35 @@ def test_a_threshold(case, tmp_path):
     (tmp_path / "outside").mkdir()
     assert limits(diagnosed(tmp_path / "inside", **inside))[:1] == [expected]
     assert limits(diagnosed(tmp_path / "outside", **outside)) == []
+
+
+def test_a_hang_that_began_long_ago(tmp_path):
+    """Catches a live run whose last minute has no update, and that blames a worker for it."""
+    more = {"state": "running", "now": BEGIN + SECONDS + 200}
+    assert limits(diagnosed(tmp_path, more=more)) == ["a hang"]
+
+
+def test_a_run_that_goes_on_from_a_checkpoint(tmp_path):
+    """Catches a loss that is compared with the first one after the restart."""
+    losses = np.linspace(0.3, 0.29, 50)
+    assert limits(diagnosed(tmp_path, losses=losses)) == ["a learning rate too low"]
+    for name in "worker-0", "worker-1":
+        path = tmp_path / f"metrics-{name}.csv"
+        header, rows = path.read_text().split("\n", 1)
+        before = worker_rows({**OWN, "offset": 0}, BEGIN - 90, BEGIN - 60, [1.0, 0.6])
+        path.write_text("\n".join([header, *before, "# restart", rows]))
+    known = facts.of_run(RunData.read(tmp_path), usage.read(tmp_path), "done")
+    assert limits(rules.findings(known)) == []
+
+
+def test_advice_that_a_script_has_no_flag_for(tmp_path):
+    """Catches --backup-workers where the script refuses it."""
+    slow = {"worker_0": {"waiting": 0.011}, "worker_1": {"compute": 0.031}}
+    for arguments, expected in ({"backup_workers": 0}, True), ({}, False):
+        folder = tmp_path / str(expected)
+        folder.mkdir()
+        (found,) = diagnosed(folder, more={**STEADY, "arguments": arguments}, **slow)
+        assert ("--backup-workers" in found.change) is expected
 
 
 def test_a_late_gradient_does_nothing(tmp_path):

@@ -54,6 +54,7 @@ def write(directory, *rows, task="worker-0"):
         ([0.9, 0.5, 0.4], None, early_stop.Patience(1), None),  # the last is the best
         ([0.9, 0.5, 0.6], [0.1, 0.2, 0.3], early_stop.Patience(1, "accuracy"), None),
         ([0.9, 0.8, 0.7], [0.3, 0.2, 0.1], early_stop.Patience(2, "accuracy"), 30),
+        ([0.9, 0.8, 0.7], ["nan", 0.5, 0.6], early_stop.Patience(1, "accuracy"), None),
     ],
 )
 def test_when_a_run_ends(losses, accuracies, asked, last, directory):
@@ -79,6 +80,28 @@ def test_what_counts_as_a_test(directory):
     assert tests.end(asked) is None
     write(directory, row_of_test(60, 0.7)[-3:])
     assert tests.end(asked)[0] == 60
+
+
+def test_a_test_of_a_w_that_was_lost(directory):
+    """Catches a best value of updates after the checkpoint from which the run went on."""
+    tests, asked = early_stop.Tests(directory), early_stop.Patience(2)
+    write(directory, row_of_test(10, 0.5), row_of_test(20, 0.1))
+    saved(directory, 40)
+    assert tests.end(asked) is None
+    write(directory, "# restart\n", row_of_test(20, 0.4), row_of_test(30, 0.3))
+    assert tests.end(asked) is None
+    write(directory, row_of_test(40, 0.35))
+    assert tests.end(asked) is None
+
+
+def test_a_metric_without_a_column(directory):
+    """Catches a KeyError where METRICS has changed since the metrics began."""
+    flags = {**FLAGS, "metrics": {"test_loss": "min", "test_f1": "max"}}
+    (directory / "flags.json").write_text(json.dumps(flags))
+    tests = early_stop.Tests(directory)
+    write(directory, row_of_test(10, 0.5))
+    with pytest.raises(ValueError, match="no column test_f1: use a new OUTPUT_DIR"):
+        tests.end(early_stop.Patience(1, "f1"))
 
 
 def test_it_waits_for_the_checkpoint(directory):

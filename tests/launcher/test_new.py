@@ -33,8 +33,7 @@ def test_every_example_that_takes_a_problem_is_offered():
     """Catches one that is left out, and one whose script cannot train another problem."""
     cells = examples.read_json(support.ROOT / "Your-Model" / "matrix.json")["cells"]
     takes = [name for name, row in cells.items() if "trains" in row.values()]
-    # Elastic-Training's rows come by leases, which the test of no template has.
-    assert sorted([*SCRIPTS, "Elastic-Training"]) == sorted(takes)
+    assert sorted(SCRIPTS) == sorted(takes)
     for path in material.files():
         assert (support.ROOT / path).is_file(), path
 

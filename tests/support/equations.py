@@ -34,8 +34,8 @@ DEFAULTS = {  # what a file may leave out, and what it then has
     "VARIABLES": {},
     # "pull": what update() calls to pull, where it does not use the w_k that it is given.
     "PULLS": None,
-    # What the script trains on, one of tests/support/problem.py.
-    "PROBLEM": problem.digits,
+    # What the script trains on: the name of a function in tests/support/problem.py.
+    "PROBLEM": "digits",
     # "tests/equations/test_gossip.py::test_...": the test that compares a script that those of
     # its kind cannot, such as one that has another build(). It takes the fields from of(script);
     # without REFERENCE it has a reference of its own.
@@ -70,6 +70,7 @@ def of(script):
     assert not missing, f"the reference of {name} lacks {', '.join(sorted(missing))}: {advice}"
     for field, value in DEFAULTS.items():
         vars(module).setdefault(field, value)
+    module.PROBLEM = getattr(problem, module.PROBLEM)
     return module
 
 

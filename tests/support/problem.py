@@ -65,18 +65,6 @@ def pairs_of(data):
     return np.stack([data.x_train, data.y_train - WORDS], 1)
 
 
-ROWS = len(digits_like()[0])
-
-
-@functools.cache
-def order(epoch):
-    """The numbers of all rows in the order of an epoch, by TensorFlow's shuffled numbers."""
-    import tensorflow as tf
-
-    numbers = np.arange(ROWS, dtype=np.int64)
-    return tf.random.experimental.index_shuffle(numbers, [SEED, epoch], ROWS - 1).numpy()
-
-
 def rows_in_turn(script, n, folder):
     """Returns (None, gradient): gradient(k, rows, w) is that of these rows, for every worker."""
     x, y = digits_like()[:2]

@@ -10,7 +10,7 @@ from tfrun import problems
 
 COPIES = pathlib.Path(__file__).with_name("material")
 ROOT = COPIES if COPIES.is_dir() else pathlib.Path(__file__).parents[2]
-PARENTS = ("", "Further-Algorithms")  # the folders in which examples stand
+PARENTS = ("", "Further-Algorithms", "Operations")  # the folders in which examples stand
 HOROVOD = "Horovod-RingAllReduce"
 # What builds Horovod, and where two of its functions stand.
 BUILD, REQUIREMENTS = f"{HOROVOD}/build/build.py", f"{HOROVOD}/build/requirements.txt"

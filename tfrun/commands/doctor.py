@@ -1,7 +1,7 @@
 """`tfrun doctor RUN`: what limits a run, live or ended, with its evidence, and what to change.
 
-Without a finding, nothing but the run's own work limits it. --stacks shows where the Python threads
-of all its tasks are; a live run that hangs shows it without the flag.
+If it finds nothing, the run spends its time computing, as it should. --stacks shows where the
+Python threads of all its tasks are; a live run that hangs shows it without the flag.
 """
 
 import json
@@ -63,7 +63,7 @@ def record_of(directory: pathlib.Path) -> dict[str, Any] | None:
 
 
 def sees_gpus(record: Mapping[str, Any] | None) -> bool:
-    """Returns whether a task may compute on a GPU, which no record says anything about."""
+    """Returns whether a task may compute on a GPU. How busy a GPU is, nobody records."""
     visible = [task["gpus"] for task in record["tasks"]] if record else [None]
     own = any(gpus not in (None, "", "-1") for gpus in visible)
     return own or None in visible and bool(cluster.gpus())

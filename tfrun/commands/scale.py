@@ -27,12 +27,15 @@ def command(arguments: list[str]) -> int:
     if record and record["state"] != "running":
         return fail(f"{record['run']} has ended already: {record['state']}", 1)
     if record and not any(task["role"] == "ps" for task in record["tasks"]):
-        return fail(f"{record['run']} has no ps: its workers know each other, and stay", 1)
+        return fail(f"{record['run']} has no ps: its number of workers cannot change", 1)
     before = names_of_workers(record)
     scaling.ask(directory, flags.workers)
     if not wait_for(lambda: scaling.asked(directory) is None, TAKE_SECONDS, 0.1):
         scaling.answer(directory)
-        return fail(f"no launcher of {directory} has answered: it has ended, or adds no workers", 1)
+        return fail(
+            f"no launcher of {directory} has answered: it has ended, or cannot add workers",
+            1,
+        )
     record = record_of(directory)
     if record is None:  # a launcher of another engine
         print(f"the launcher of {directory} has been asked for {flags.workers} workers")
@@ -42,7 +45,7 @@ def command(arguments: list[str]) -> int:
     if flags.json:
         print(json.dumps({"run": record["run"], "workers": len(after), **changes}))
     if len(after) != flags.workers:
-        return fail(f"{record['run']} has {len(after)} workers: its tfrun says why", 1)
+        return fail(f"{record['run']} has {len(after)} workers: what its tfrun printed says why", 1)
     if not flags.json:
         texts = [f"{', '.join(names)} {what}" for what, names in changes.items() if names]
         print(f"{record['run']}, {len(after)} workers: {'; '.join(texts) or 'as before'}")

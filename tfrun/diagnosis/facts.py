@@ -3,7 +3,8 @@
 An update of a worker takes the time from its pull until its gradient is there, its computing; then
 the time of its way to the ps, or around the ring, and back. In a step that all make together, a
 worker also waits for the others; who comes last waits for nobody. What the chief tests and saves
-lies between two of its updates. The times are those of the last start, from the common start on.
+lies between two of its updates. Only the latest launch counts, from the moment all its workers had
+begun.
 """
 
 import dataclasses
@@ -41,6 +42,7 @@ class Worker:
     longest_test: float  # seconds
     silent: float  # seconds of silences
     silent_alone: float  # of these, while others made updates
+    there: float  # seconds in which its process ran, as far as tfrun has watched it
     last: float  # the time of its last row, in seconds since 1970; -inf without any
     use: Use | None  # of processor cores
     stopped: float  # the share of the time in which a signal had stopped it
@@ -221,10 +223,14 @@ def worker_of(
     if own.size > 3 and least_waits is None:  # a straggler is slow, and not silent
         own_usual = max(usual, float(np.median(np.diff(np.sort(own)))))
     limit = max(LEAST_SILENCE, SILENT_UPDATES * own_usual)
-    own = np.concatenate([[begin, end], own])
-    silent = silences(own, test_ends, limit) if begin < end else []
-    alone = [(b, e) for b, e in silent if ((others > b) & (others < e)).any()]
     task = usage.tasks.get(name) if usage else None
+    there = (max(begin, task.time[0]), min(end, task.time[-1])) if task else window
+    first = there[0]
+    if own.size and first > begin:  # it joined: what comes before its first update is its start
+        first = own.min()
+    own = np.concatenate([[first, there[1]], own])
+    silent = silences(own, test_ends, limit) if there[0] < there[1] else []
+    alone = [(b, e) for b, e in silent if ((others > b) & (others < e)).any()]
     in_python, function = seen.in_graph(*window)
     return Worker(
         name=name,
@@ -237,6 +243,7 @@ def worker_of(
         longest_test=longest,
         silent=sum(e - b for b, e in silent),
         silent_alone=sum(e - b for b, e in alone),
+        there=max(0.0, there[1] - there[0]),
         last=last,
         use=task.between(*window) if task else None,
         stopped=task.stopped(*window) if task else 0.0,
@@ -291,19 +298,20 @@ def of_run(
     everything = {
         name: since(metrics, begin_of_start)
         for name, metrics in data.tasks.items()
-        if metrics.pushes.keys() >= COLUMNS and not name.startswith("evaluator")
+        if is_complete(name, metrics)
     }
     tasks = {name: m for name, m in everything.items() if name in flags["tasks"] or has_rows(m)}
     pushes = {name: m.pushes for name, m in tasks.items() if m.pushes["push_time"].size}
     begin, end = window_of(pushes)
     if now is not None:
-        begin, end = max(begin, now - LIVE_SECONDS), max(end, begin)
-        begin = min(begin, end)
+        begin = max(begin, min(now, end) - LIVE_SECONDS)
     window = begin, end
     counted = {name: inside(columns, *window) for name, columns in pushes.items()}
     all_pushes = {name: columns["push_time"] for name, columns in counted.items()}
     steps = np.concatenate([np.empty(0), *(c["global_step"] for c in counted.values())])
+    kind = run_directory.kind_of(flags.get("script", ""))
     together = len(counted) > 1 and len(np.unique(steps)) < 0.75 * len(steps)
+    together = together and not kind.startswith("gossip")  # where each counts steps of its own
     least_waits = waits_of_steps(counted) if together else None
     usual = median([np.diff(times) for times in all_pushes.values()])
     workers = []
@@ -347,12 +355,12 @@ def of_run(
         has_gpus=has_gpus,
         bytes=median([columns["bytes"] for columns in counted.values()]),
         local_steps=median([columns["local_steps"] for columns in counted.values()]),
-        losses=losses_of(tasks),
+        losses=losses_of({n: m for n, m in data.tasks.items() if is_complete(n, m)}),
         staleness=mean([columns["staleness"] for columns in counted.values()]),
         steps=float(max((columns["global_step"].max() for columns in pushes.values()), default=0)),
         arguments=flags["arguments"],
         example=data.example,
-        kind=run_directory.kind_of(flags.get("script", "")),
+        kind=kind,
         stopped_tasks=[n for n, u in (usage.tasks if usage else {}).items() if was_stopped(u)],
         rows=counted,
     )
@@ -365,6 +373,11 @@ def recent_cores(usage: Usage | None) -> float:
     end = float(usage.time[-1])
     uses = [task.between(end - RECENT_SECONDS, end) for task in usage.tasks.values()]
     return sum(use.cpu for use in uses if use)
+
+
+def is_complete(name: str, metrics: TaskMetrics) -> bool:
+    """Returns whether a task may train, and its metrics have all columns."""
+    return metrics.pushes.keys() >= COLUMNS and not name.startswith("evaluator")
 
 
 def has_rows(metrics: TaskMetrics) -> bool:

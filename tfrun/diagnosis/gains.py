@@ -71,7 +71,7 @@ def ratio(
 ) -> float | None:
     """Returns the ratio of two predicted rates; None where the model has no plan for such a run.
 
-    Of the two ends of the predicted ranges it is that with the smaller ratio.
+    It compares both ends of the predicted ranges, and returns the smaller ratio.
     """
     with contextlib.suppress(ValueError):
         rates = [plan.predict(r, **case)["rate"] for r, case in ((before, now), (after, then))]

@@ -116,14 +116,18 @@ def idle_worker(facts: Facts) -> Finding | None:
         others = sum(other.updates for other in facts.workers if other is not worker)
         if worker.updates >= 10 and worker.late.mean() >= LATE_SHARE:
             evidence = f"{worker.late.mean():.0%} of its gradients came too late for their step"
-            change = "let it be without it, or find why it is slower than the others"
-        elif not worker.updates and others >= SILENT_UPDATES:
+            change = "train without this worker, or find out why it is slower than the others"
+        elif (
+            not worker.updates
+            and others >= SILENT_UPDATES
+            and worker.there >= LEAST_SHARE * facts.wall
+        ):
             evidence = f"it has made no update, and the others {others:,}"
-            change = "see its log: has it started late, or waits it for something?"
-        elif worker.silent_alone >= LEAST_SHARE * facts.wall:
+            change = "look at its log: did it start late, or is it waiting for something?"
+        elif worker.silent_alone >= LEAST_SHARE * facts.wall and worker.silent_alone > 0:
             evidence = f"it made no update in {seconds_text(worker.silent_alone)} of "
             evidence += f"{seconds_text(facts.wall)}, while the others went on"
-            change = "see its log: has it ended, or waits it for something?"
+            change = "look at its log: has it ended, or is it waiting for something?"
         else:
             continue
         if worker.stopped or worker.name in facts.stopped_tasks:
@@ -213,7 +217,7 @@ def straggler(facts: Facts) -> Finding | None:
                 f"an update takes it {seconds_text(took[slow.name])}, and the others "
                 f"{seconds_text(usual)}{reason(slow, facts)}",
                 "find what its host or its data have that the others' have not"
-                + ("; --backup-workers 1 goes on without the slowest" if facts.together else ""),
+                + backup_text(facts),
                 gain,
             )
     if facts.together and facts.mean("waiting") >= UNEXPLAINED:
@@ -224,10 +228,16 @@ def straggler(facts: Facts) -> Finding | None:
             return Finding(
                 "stragglers, now this worker and now that",
                 f"the workers wait for each other in {facts.mean('waiting'):.0%} of their time",
-                "--backup-workers 1 goes on without the slowest; or even out their mini-batches",
+                "even out their mini-batches" + backup_text(facts),
                 gain,
             )
     return None
+
+
+def backup_text(facts: Facts) -> str:
+    """Returns advice, a clause, where the script has the flag for it; else ""."""
+    has_backups = facts.together and "backup_workers" in facts.arguments
+    return "; --backup-workers 1 goes on without the slowest" if has_backups else ""
 
 
 def seconds_of_update(facts: Facts, worker: Worker) -> float:
@@ -248,7 +258,9 @@ def reason(slow: Worker, facts: Facts) -> str:
     if slow.use and slow.use.queued >= WAITS and queued_share(slow.use) >= STARVED:
         return f"; its threads wait for a core, {slow.use.queued:.1f} at a time"
     if slow.use and slow.share("compute") - slow.use.demand > UNEXPLAINED:
-        return f"; it waits inside of its computing, as for data{function_text(slow)}"
+        return (
+            f"; it is idle while it should compute, as if it waited for data{function_text(slow)}"
+        )
     return function_text(slow)
 
 
@@ -292,7 +304,9 @@ def link(facts: Facts) -> Finding | None:
         changes["twice as many ps, each with a link of its own"] = changes["send half the bytes"]
     known = {name: gains.of_change(facts, change) for name, change in changes.items()}
     best = max(known, key=lambda name: known[name] or 0.0)
-    others = "; or a faster link" + ("; or more ps (--ps)" if facts.servers else "")
+    others = "; or a faster link"
+    if facts.servers and "more ps" not in best:
+        others += "; or more ps (--ps)"
     return Finding(
         where,
         f"a worker waits for its messages {way_text(facts)} in {facts.mean('way'):.0%} of its "
@@ -304,17 +318,19 @@ def link(facts: Facts) -> Finding | None:
 
 
 def slow_input(facts: Facts) -> Finding | None:
-    """Workers wait inside of their computing, where only their data can let them wait."""
+    """Workers are idle while they compute a gradient, and only slow input explains it."""
     shares = [input_share(worker, facts.has_gpus) for worker in facts.active]
     if not shares or np.mean(shares) < UNEXPLAINED or min(shares) < UNEXPLAINED / 2:
         return None
-    left = 1 - min(1.0, float(np.mean(shares)) / facts.mean("compute"))
+    left = max(0.01, 1 - float(np.mean(shares)) / facts.mean("compute"))
     gain = gains.of_change(facts, lambda run: run._replace(compute=run.compute * left))
     each = float(np.mean([worker.compute.mean() for worker in facts.active]))
+    what = f"waits, not for {'the ps' if facts.servers else 'the others'} nor for a core, in"
+    if all(worker.use and worker.use.demand >= worker.share("compute") for worker in facts.active):
+        what = "spends in Python code"
     return Finding(
         "input: the workers wait for their data",
-        f"a gradient takes {seconds_text(each)}, of which a worker waits {1 - left:.0%}: not for "
-        f"{'the ps' if facts.servers else 'the others'}, and for no core"
+        f"a gradient takes {seconds_text(each)}, of which a worker {what} {1 - left:.0%}"
         + function_text(max(facts.active, key=lambda worker: worker.in_python)),
         "load the data before training, or prefetch: dataset.prefetch, several readers",
         gain,
@@ -322,9 +338,9 @@ def slow_input(facts: Facts) -> Finding | None:
 
 
 def input_share(worker: Worker, has_gpus: bool) -> float:
-    """Returns the share of a worker's time in which it computed its gradient, and yet did not.
+    """Returns the share of a worker's time that passed within a gradient without computing it.
 
-    It waited, or a Python function ran in the graph. A Python function may also be its transport.
+    The worker waited, or a Python function ran in the graph, which may also be its transport.
     """
     elsewhere = worker.share("way") + worker.share("waiting")
     in_python = worker.in_python - elsewhere
@@ -355,13 +371,17 @@ def processor(facts: Facts) -> Finding | None:
         evidence = f"a worker uses {uses[0].cpu:.2g} cores, as many as its control group allows"
         change, speed = "raise that quota to one core a worker at least", max(u.cores for u in uses)
     elif facts.all_cores >= BUSY * facts.machine_cores and others >= OTHERS * facts.machine_cores:
-        evidence = f"other programs of this machine use {others:.1f} of its {count}"
+        evidence = (
+            f"other programs use {others:.1f} of this machine's {facts.machine_cores:.0f} cores"
+        )
         evidence += f", the run {used:.1f}, and no core is idle"
         change, speed = "end them, or train elsewhere", 1 - others / facts.machine_cores
     elif used >= BUSY * allowed and allowed < facts.machine_cores:
         evidence = f"the run may use {count} of {facts.machine_cores:.0f}, and uses {used:.1f}"
         change = "give it more (taskset, --cpus, a container's quota), or fewer workers"
         speed = allowed / min(n, facts.machine_cores)
+        if speed >= 1:  # each worker has a core and more: the model does not know what more gives
+            return Finding("processor time", evidence, change)
     elif used >= BUSY * allowed and n > allowed:
         evidence = f"{n} workers{' and the ps' * bool(facts.servers)} share {count}, which are busy"
         change = "fewer workers or more cores: more workers only share what there is"

@@ -97,7 +97,7 @@ class Run:
     interrupted = False  # by a signal, the time-out, or the end of our reader
     wrong_flag = False  # before any task has trained
     data_differ = False  # between two tasks
-    early_code: int | None = None  # 0: the tests have stopped to get better
+    early_code: int | None = None  # 0: the tests have stopped getting better
     first_failure = 0  # the exit code of the first task that failed for good
     went_on_at = float("-inf")  # after the last standstill, by time.monotonic()
 
@@ -250,7 +250,7 @@ class Run:
         try:
             for index in joining:
                 self.add_worker(index)
-        except ValueError as error:
+        except (OSError, ValueError) as error:  # a full disk: its log cannot be opened
             self.say(f"no worker can join this run: {error}")
         for task in workers:
             if task.index in to_leave:
@@ -261,7 +261,7 @@ class Run:
         scaling.answer(self.spec.directory)
 
     def end_early_if_due(self) -> None:
-        """Lets the run end, and says so, if its tests have stopped to get better."""
+        """Lets the run end, and says so, if its tests have stopped getting better."""
         if not self.spec.patience:
             return
         try:
@@ -430,7 +430,7 @@ class Run:
                 return 1
             if self.early_code is not None:
                 self.done = not self.early_code
-                return self.early_code
+                return self.early_code or self.first_failure
             if self.report_interruption(deadline):
                 return 124 if self.signal is None else 128 + self.signal
             if not self.unfinished("chief", "worker", "evaluator"):

@@ -91,9 +91,12 @@ def arrays_of(train: tf.data.Dataset, test: tf.data.Dataset) -> list[Any]:
 class Position:
     """Knows how far a worker has read: the epoch, and how many examples of it."""
 
-    def __init__(self, path: pathlib.Path) -> None:
-        """path: of a file with lines of the number of a mini-batch, epoch and examples."""
-        self.path = path
+    def __init__(self, path: pathlib.Path, n: int = 1) -> None:
+        """path: of a file with lines of the number of a mini-batch, epoch, examples and n.
+
+        n: into how many shards the dataset is divided.
+        """
+        self.path, self.n = path, n
         self.first_number = 0
         self.is_known = threading.Event()
         self.noted = 0.0
@@ -114,13 +117,17 @@ class Position:
             yield later, 0
 
     def last_note(self, number: int) -> tuple[int, int]:
-        """Returns (epoch, examples read) of the last note that is not later than a number."""
+        """Returns (epoch, examples read) of the last note that is not later than a number.
+
+        If that was of other shards, its epoch begins again.
+        """
         result = 0, 0
         if self.path.exists():
             for line in self.path.read_text().splitlines():
                 fields = line.split(",")
-                if len(fields) == 4 and int(fields[0]) <= number:  # the last may be cut short
-                    result = int(fields[1]), int(fields[2])
+                if len(fields) == 5 and int(fields[0]) <= number:  # the last may be cut short
+                    epoch, read, n = map(int, fields[1:4])
+                    result = epoch, read if n == self.n else 0
         return result
 
     def note(self, number: np.ndarray, epoch: np.ndarray, read: np.ndarray) -> np.ndarray:
@@ -128,7 +135,7 @@ class Position:
         if time.monotonic() > self.noted + NOTE_SECONDS:
             self.noted = time.monotonic()
             with open(self.path, "a") as file:
-                file.write(f"{number},{epoch},{read},\n")
+                file.write(f"{number},{epoch},{read},{self.n},\n")
         return number
 
 
@@ -170,7 +177,7 @@ def gradients_of(
     """
     n, k = workers_and_rank(rank, script, flags)
     directory = pathlib.Path(os.environ.get("OUTPUT_DIR") or "output")
-    position = Position(directory / f"position-{rank}.csv")
+    position = Position(directory / f"position-{rank}.csv", n)
     buffer = BUFFER if shuffle is True else int(shuffle)
     seed = flags.seed * 65536 + rank
     rows = mini_batches(dataset, position, n, k, buffer, seed << 20, flags.batch_size)

@@ -453,8 +453,7 @@ def adapt(script: dict[str, Any]) -> None:
         script["Block"].adam = optimizer.adam_of_shards(own.make_optimizer)
         return
     if adapted.place == "whole":
-        optimizer.refuse_what_needs_all(own.make_optimizer, adapted.place)
-        script["make_optimizer"] = lambda flags: own.make_optimizer()
+        script["make_optimizer"] = optimizer.optimizer_of_whole(own.make_optimizer)
         return
     if adapted.place == "ps":
         optimizer.refuse_what_needs_all(own.make_optimizer)

@@ -34,6 +34,7 @@ class Tests:
         paths = metrics_csv.files(directory).values()
         self.read = {path: os.path.getsize(path) for path in paths}  # bytes
         self.rows: dict[float, dict[str, float]] = {}  # {updates before the test: the last row}
+        self.last: dict[pathlib.Path, float] = {}  # {file: the update of its last test}
 
     def update(self) -> None:
         """Reads what was written since the last call."""
@@ -47,7 +48,10 @@ class Tests:
                 for line in whole.decode("utf-8", "replace").splitlines():
                     row = metrics_csv.numbers_of(metrics_csv.fields_of(line, header))
                     if not math.isnan(row.get("test_loss", math.nan)):
-                        self.rows[row["global_step"]] = row
+                        step = row["global_step"]
+                        if step < self.last.get(path, 0):  # w went back: later ones are of a lost w
+                            self.rows = {s: r for s, r in self.rows.items() if s < step}
+                        self.rows[step], self.last[path] = row, step
 
     def end(self, asked: Patience) -> tuple[int, str] | None:
         """Returns the last tested update and a sentence if the run shall end; else None.
@@ -58,13 +62,18 @@ class Tests:
         self.update()
         if not self.rows:
             return None
-        steps, name = sorted(self.rows), f"test_{asked.metric}"
+        name = f"test_{asked.metric}"
         directions = run_directory.read_flags(self.directory).get("metrics", {})
         if name not in directions:
             names = ", ".join(each.removeprefix("test_") for each in directions)
             raise ValueError(f"--patience names {asked.metric}, and the tests have {names}")
         sign = 1 if directions[name] == "max" else -1
-        best = max(steps, key=lambda step: (sign * self.rows[step][name], -step))
+        values = {step: sign * row[name] for step, row in self.rows.items() if name in row}
+        if not values:
+            raise ValueError(f"the metrics of this run have no column {name}: use a new OUTPUT_DIR")
+        values = {step: -math.inf if math.isnan(v) else v for step, v in values.items()}
+        steps = sorted(values)
+        best = max(steps, key=lambda step: (values[step], -step))
         behind = len(steps) - 1 - steps.index(best)
         last = int(steps[-1])
         if behind < asked.tests or (run_directory.saved_step(self.directory) or 0) < last:

@@ -25,7 +25,11 @@ ORDER = [k for k in (0, 1, 0, 0, 1, 1, 1, 0, 1, 0, 0, 1) if k < equation.N]
 
 
 def gradient_of(k, number, w):
-    """Returns the loss and the gradient of worker k's mini-batch `number` at w, in NumPy."""
+    """Returns the loss and the gradient of worker k's mini-batch at w, in NumPy.
+
+    number: that of the mini-batch, or those of its rows, where the script says which come next.
+    """
+    number = np.sum(number)
     curve, low = np.linspace(0.5, 1.5, SIZE), np.sin(np.arange(SIZE) * (k + 1) + number)
     return np.sum(curve * (w - low) ** 2) / 2, curve * (w - low)
 
@@ -49,12 +53,13 @@ class Ps:
 
     def __init__(self, script, functions, step, rank):
         self.script, self.functions, self.step, self.rank = script, functions, step, rank
-        self.parts = {"w": [None]}
+        self.parts, self.age = {"w": [None]}, tf.constant(1, tf.int64)
 
     def __getattr__(self, name):
         return lambda *arguments: self.call(name, *arguments)
 
     def call(self, name, *arguments):
+        arguments = [part[0] if isinstance(part, list) else part for part in arguments]
         values = self.call_one(name, None, *arguments).get_value()
         counts = [v for v in values if v.dtype == tf.int64]
         w = next((v for v in values if v.dtype == tf.float32), None)
@@ -72,6 +77,8 @@ class Worker:
 
     def __init__(self, script, ps, flags):
         self.update, self.ps, self.flags = script.update, ps, flags
+        rows = getattr(equation.REFERENCE, "rows", None)  # if a mini-batch has the next of so many
+        self.rows = rows and script.gradients(None, [], range(rows), None, flags, ps.rank)[0]
         reply = ps.pull()
         begin = getattr(script.update, "begin", lambda w: w)
         self.version, self.own = reply.version, begin(reply.w)
@@ -80,10 +87,11 @@ class Worker:
         """Makes an update. Returns [loss, updates before it, staleness], and whether it pulled."""
 
         def gradient(w, number):
-            loss, g = gradient_of(self.ps.rank, int(number), w.numpy())
+            loss, g = gradient_of(self.ps.rank, np.asarray(number), w.numpy())
             return tf.constant(loss, tf.float32), tf.constant(g, tf.float32)
 
-        loss, reply = self.update(self.ps, self.version, self.own, gradient, self.flags)
+        problem = (self.rows, gradient) if self.rows else gradient
+        loss, reply = self.update(self.ps, self.version, self.own, problem, self.flags)
         version = reply.pull.version if reply.pull else self.version
         self.version, self.own = reply.version, reply.w
         return [float(loss), int(reply.ticket), int(reply.ticket - version)], bool(reply.pull)
