@@ -567,7 +567,7 @@ class Ps:
         self.controls = [connect(address, REQUIRED_WAIT_SECONDS) for address in cluster.ps]
         self.clients = []
 
-    def __getattr__(self, name):
+    def __getattr__(self, name):  # serve_part() registers `push` of part 0 as push_0
         return lambda *arguments: self.call(name, *arguments)
 
     def call(self, name, *arguments, before=None, after=None):
@@ -858,8 +858,8 @@ def train(cluster, model, data, update, flags, seconds=REQUIRED_WAIT_SECONDS, ba
     first_values = vectors_of(model) if metrics.is_chief else None
     metrics.begin(*cluster.task, data)
     rows = getattr(update, "rows", slice(k, None, n) if k < n else slice(None))  # all: it joins
-    parts = data.x_train[rows], data.y_train[rows], data.x_test, data.y_test
-    x, y, x_test, y_test = [tf.constant(np.asarray_chkfinite(part)) for part in parts]
+    arrays = data.x_train[rows], data.y_train[rows], data.x_test, data.y_test
+    x, y, x_test, y_test = [tf.constant(np.asarray_chkfinite(array)) for array in arrays]
     gradient = gradients(model, model.non_trainable_variables, x, y, flags, k)
     evaluate = evaluation(model, x_test, y_test, ps)
 

@@ -66,13 +66,13 @@ def server(ps, w, step, flags):
     return {"pull": pull, "pull_rows": pull_rows, "push": push}, {e.name: e.table}
 
 
-def update(ps, version, w_k, problem, flags):
+def update(ps, version, w_k, batches, flags):
     """Makes one update on a worker, while the others make theirs. Returns the loss and the reply.
 
     ps.push(v, ...) calls `push` of each part of w with its part of v, and with its item of a list.
     version: how many updates there were at the last push.
     """
-    draw, gradient = problem
+    draw, gradient = batches
     ids, places = draw(version)
 
     # Sparse-Embeddings: pull w and the rows that the mini-batch needs; w_k, from before, is older.
@@ -585,7 +585,7 @@ class Ps:
         self.controls = [connect(address, REQUIRED_WAIT_SECONDS) for address in cluster.ps]
         self.clients = []
 
-    def __getattr__(self, name):
+    def __getattr__(self, name):  # serve_part() registers `push` of part 0 as push_0
         return lambda *arguments: self.call(name, *arguments)
 
     def call(self, name, *arguments, before=None, after=None):
@@ -967,8 +967,8 @@ def train(cluster, model, data, update, flags, seconds=REQUIRED_WAIT_SECONDS, ba
     first_values = vectors_of(model) if metrics.is_chief else None
     metrics.begin(*cluster.task, data)
     rows = getattr(update, "rows", slice(k, None, n) if k < n else slice(None))  # all: it joins
-    parts = data.x_train[rows], data.y_train[rows], data.x_test, data.y_test
-    x, y, x_test, y_test = [tf.constant(np.asarray_chkfinite(part)) for part in parts]
+    arrays = data.x_train[rows], data.y_train[rows], data.x_test, data.y_test
+    x, y, x_test, y_test = [tf.constant(np.asarray_chkfinite(array)) for array in arrays]
     gradient = gradients(model, model.non_trainable_variables, x, y, flags, k)
     evaluate = evaluation(model, x_test, y_test, ps)
 

@@ -49,7 +49,7 @@ def figure(name: str) -> pathlib.Path:
     return FIGURES / (name.rpartition("/")[2].lower() + ".svg")
 
 
-def tests(name: str) -> list[pathlib.Path]:
+def test_files(name: str) -> list[pathlib.Path]:
     """Returns where an example's reference stands, and a test of its own, if it has one."""
     return [EQUATIONS / f"{stem(name)}.py", EQUATIONS / f"test_{stem(name)}.py"]
 
@@ -126,7 +126,7 @@ def find_marks_in_lists(name: str) -> list[str]:
 
 def unknown_files(name: str) -> list[str]:
     """Returns the files of an example that git does not know."""
-    own = [ROOT / name, *tests(name), drawing(name), figure(name)]
+    own = [ROOT / name, *test_files(name), drawing(name), figure(name)]
     unknown = examples.untracked_files("*")
     return [shown(path) for path in unknown if any(path.is_relative_to(part) for part in own)]
 
@@ -202,7 +202,7 @@ def steps(name: str, pages: list[str]) -> list[Step]:
     return [
         Step("git knows all files", unknown_files(name), "git add -A"),
         Step("the script", find_marks(main_script(name)), write),
-        Step("the reference and mistakes", find_marks(*tests(name)), f"{write}; then {test}"),
+        Step("the reference and mistakes", find_marks(*test_files(name)), f"{write}; then {test}"),
         Step("the page and the lists", [*on_page, *find_marks_in_lists(name)], write),
         Step("results", missing_results(name), f"python lab/measure/results.py {name}"),
         Step("pictures and their notes", unnoted_pictures(name), PICTURES),

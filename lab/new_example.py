@@ -99,7 +99,11 @@ def check_name(name: str) -> None:
     if importlib.util.find_spec(stem(name)):
         raise ToolError(f"{stem(name)}.py would hide a Python module of that name: choose another")
     others = [other for other in reading_order.names() if stem(other) == stem(name)]
-    files = [*example_status.tests(name), example_status.drawing(name), example_status.figure(name)]
+    files = [
+        *example_status.test_files(name),
+        example_status.drawing(name),
+        example_status.figure(name),
+    ]
     for path in [ROOT / name, *files, *(ROOT / other for other in others)]:
         if path.exists():
             raise ToolError(f"{shown(path)} exists already: remove it, or choose another name")
@@ -179,7 +183,7 @@ def new_tests(source: str, name: str) -> dict[pathlib.Path, str]:
 
     If that one compares the source alone, the new example begins a test of its own.
     """
-    equation, test = example_status.tests(name)
+    equation, test = example_status.test_files(name)
     script = docstrings.script(ROOT / source)
     test_of_source = compared_by(EQUATIONS / f"{script.stem}.py")
     if test_of_source:

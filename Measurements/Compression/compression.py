@@ -94,7 +94,7 @@ def kilobytes_sent(pushes: list[dict[str, Any]]) -> float:
 
 def summarize_run(trained: bool, directory: pathlib.Path) -> dict[str, Any]:
     """Returns the numbers of a run that has ended."""
-    pushes, tests = example_runs.pushes(directory), example_runs.tests(directory)
+    pushes, tests = example_runs.pushes(directory), example_runs.test_rows(directory)
     has_loss = trained and math.isfinite(tests[-1]["test_loss"])
     pushes.sort(key=lambda push: push["global_step"])
     size = max(1, len(pushes) // POINTS)

@@ -181,7 +181,7 @@ def summarize_run(
     rate: float,
 ) -> dict[str, Any]:
     """Returns the numbers of a run that has ended; batches: mini-batches of an update of w."""
-    pushes, tests = example_runs.pushes(directory), example_runs.tests(directory)
+    pushes, tests = example_runs.pushes(directory), example_runs.test_rows(directory)
     began, ended, updates = forked.window(pushes)
     numbers = range(len(samples[0][1]))
     bits = [

@@ -105,7 +105,7 @@ class Run:
 
     def tests(self, task="worker-0"):
         """The tests of a task, in their order: [(time, accuracy)]."""
-        rows = example_runs.tests(self.directory, task)
+        rows = example_runs.test_rows(self.directory, task)
         return [(row["push_time"], row["test_accuracy"]) for row in rows]
 
     def accuracy(self):

@@ -677,7 +677,7 @@ class Ps:
         self.controls = [connect(address, REQUIRED_WAIT_SECONDS) for address in cluster.ps]
         self.clients = []
 
-    def __getattr__(self, name):
+    def __getattr__(self, name):  # serve_part() registers `push` of part 0 as push_0
         return lambda *arguments: self.call(name, *arguments)
 
     def call(self, name, *arguments, before=None, after=None):

@@ -94,6 +94,6 @@ def pushes(directory: str | pathlib.Path, task: str | None = None) -> list[dict[
     return read_run(directory).rows("pushes", task)
 
 
-def tests(directory: str | pathlib.Path, task: str | None = None) -> list[dict[str, Any]]:
+def test_rows(directory: str | pathlib.Path, task: str | None = None) -> list[dict[str, Any]]:
     """Returns the tests of a run, or of one of its tasks, in the same form."""
     return read_run(directory).rows("tests", task)

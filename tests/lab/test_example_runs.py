@@ -81,8 +81,8 @@ def test_pushes_and_tests_of_a_task(tmp_path):
     write(tmp_path, rows)
     assert [push["push_time"] for push in example_runs.pushes(tmp_path)] == [10, 11, 12]
     assert [push["push_time"] for push in example_runs.pushes(tmp_path, "worker-1")] == [10, 12]
-    assert [test["test_loss"] for test in example_runs.tests(tmp_path)] == [0]
-    assert example_runs.tests(tmp_path, "worker-1") == []
+    assert [test["test_loss"] for test in example_runs.test_rows(tmp_path)] == [0]
+    assert example_runs.test_rows(tmp_path, "worker-1") == []
 
 
 def test_what_a_folder_of_a_measurement_is_called(tmp_path, monkeypatch):

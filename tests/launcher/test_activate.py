@@ -47,7 +47,11 @@ def environment(**more):
 def activate(root, then="python -c 'import sys; print(sys.prefix)'", **env):
     """(exit code, standard output, lines of standard error) of sourcing activate.sh."""
     done = subprocess.run(
-        command(root, then), env=environment(**env), capture_output=True, text=True, timeout=60
+        command(root, then),
+        env=environment(**env),
+        capture_output=True,
+        text=True,
+        timeout=support.patience(60),
     )
     return done.returncode, done.stdout.strip(), done.stderr.splitlines()
 

@@ -29,7 +29,7 @@ def command(arguments: list[str]) -> int:
     parser.add_argument("--stacks", action="store_true", help="show where all threads are")
     flags = parser.parse_args(arguments)
     directory = pathlib.Path(common.directory_of(flags.run))
-    record = record_of(directory)
+    record = registry.record_of(directory)
     try:
         data = RunData.read(directory)
     except OSError as error:
@@ -54,12 +54,6 @@ def command(arguments: list[str]) -> int:
     else:
         print("\n".join(words(known, found, shown)))
     return 0
-
-
-def record_of(directory: pathlib.Path) -> dict[str, Any] | None:
-    """Returns the newest record of a run directory; None where tfrun has not launched it here."""
-    records = [r for r in registry.read_all() if r["directory"] == str(directory.resolve())]
-    return records[-1] if records else None
 
 
 def sees_gpus(record: Mapping[str, Any] | None) -> bool:

@@ -23,7 +23,7 @@ def command(arguments: list[str]) -> int:
     if not flags.workers:
         parser.error("--workers must be at least 1: the first one tests and saves w")
     directory = pathlib.Path(common.directory_of(flags.run))
-    record = record_of(directory)
+    record = registry.record_of(directory)
     if record and record["state"] != "running":
         return fail(f"{record['run']} has ended already: {record['state']}", 1)
     if record and not any(task["role"] == "ps" for task in record["tasks"]):
@@ -36,7 +36,7 @@ def command(arguments: list[str]) -> int:
             f"no launcher of {directory} has answered: it has ended, or cannot add workers",
             1,
         )
-    record = record_of(directory)
+    record = registry.record_of(directory)
     if record is None:  # a launcher of another engine
         print(f"the launcher of {directory} has been asked for {flags.workers} workers")
         return 0
@@ -50,12 +50,6 @@ def command(arguments: list[str]) -> int:
         texts = [f"{', '.join(names)} {what}" for what, names in changes.items() if names]
         print(f"{record['run']}, {len(after)} workers: {'; '.join(texts) or 'as before'}")
     return 0
-
-
-def record_of(directory: pathlib.Path) -> dict[str, Any] | None:
-    """Returns the newest record of a run in a directory; None of another launcher's."""
-    records = [each for each in registry.read_all() if each["directory"] == str(directory)]
-    return records[-1] if records else None
 
 
 def names_of_workers(record: dict[str, Any] | None) -> set[str]:

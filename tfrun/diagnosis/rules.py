@@ -15,36 +15,50 @@ from tfrun.diagnosis import gains
 from tfrun.diagnosis.facts import SILENT_UPDATES, Facts, Worker
 from tfrun.diagnosis.usage import Use
 
-QUIET_SECONDS = 10  # without an update, from which on a run may hang
-BUSY_FACTOR = 2  # times as long, while its tasks use a core: they may compile, or test
-FIRST_SECONDS = 30  # from the start to the first update, after which idle tasks hang
-LEAST_SHARE = 0.25  # of a time in which all stand still, a worker is silent, or the chief tests
-LATE_SHARE = 0.8  # of gradients that are dropped, by which a worker does nothing
-SLOW = 1.5  # times as long as the others' update takes that of a straggler
-LEAST_GAIN = 1.1  # by which it has to matter
-VARYING_GAIN = 1.5  # that times which do not vary would have, where no worker is slow for good
-WAY_SHARE = 0.5  # of the workers' time
-UNEXPLAINED = 0.3  # share of the workers' time in which nobody computed nor waited for a core
-MESSAGE_SECONDS, MESSAGE_RATE = 0.002, 7e8  # of TensorFlow's messages on a loopback; bytes a second
-SLOW_WAY = 3  # times as long as there
-SLOW_WAY_UNWATCHED = 10  # where nobody has recorded the use of cores
-BUSY, IDLE_CORES = 0.9, 0.8  # of all cores in use: none is idle; some are
-OTHERS = 0.2  # of all cores, used by other programs
-SHARED = 1.05  # times the cores of each task, which tasks use together that share them
-STARVED = 0.7  # of the time in which a task's threads could run, in which they wait for a core; in
-# a healthy run on busy cores it is 0.6, for TensorFlow wakes several threads at once
-WAITS = 0.3  # threads that wait for a core, at least
-PS_CORES = 0.85  # in use by a ps that computes all the time
-IDLE_START_SECONDS, IDLE_START_SHARE = 10, 0.25  # before the first update
-BUSY_START_SECONDS, BUSY_START_SHARE = 30, 0.5
-BLOCKS = 20  # of all losses, each with a mean
-LEAST_UPDATES = 100  # before a loss tells anything
-RISE, RISEN = 1.5, 0.25  # times the lowest mean of a block, the first loss: it has risen again
-NOT_LEARNED, HARDLY = 0.8, 0.9  # times the first loss
-EXPLOSION = 3  # times the first loss, which no loss of a run that learns has
-FALLS = -0.7  # correlation of a loss with time
-LARGE_RATE = 0.5  # at which a loss that does not move has lost its way, and is not slow
-LATE = 0.5  # mean staleness that matters for a learning rate
+# Seconds.
+QUIET_SECONDS = 10  # a run hangs if it makes no update for longer
+FIRST_SECONDS = 30  # a run hangs if its idle tasks have made no update by then
+IDLE_START_SECONDS, BUSY_START_SECONDS = (
+    10,
+    30,
+)  # a start that waits, or computes, for so long is slow
+MESSAGE_SECONDS, MESSAGE_RATE = 0.002, 7e8  # a message on a loopback takes so long; bytes a second
+# Shares of a time.
+LEAST_SHARE = 0.25  # a hang, a silent worker or a testing chief takes at least so much of the run
+LATE_SHARE = 0.8  # a worker is of no use if so many of its gradients are dropped
+WAY_SHARE = 0.5  # a link limits the run if messages are on their way in so much of the time
+UNEXPLAINED = 0.3  # something limits the run if nobody computes or waits for a core for so long
+IDLE_START_SHARE, BUSY_START_SHARE = 0.25, 0.5  # a slow start takes so much of the whole run
+STARVED = 0.7  # a task is starved if its runnable threads wait for a core for so long; a healthy
+# run on busy cores has 0.6, because TensorFlow wakes several threads at once
+# Factors.
+BUSY_FACTOR = 2  # tasks that use a core may compile or test: they may be quiet for so much longer
+SLOW = 1.5  # a straggler's update takes so many times as long as the others'
+SLOW_WAY, SLOW_WAY_UNWATCHED = 3, 10  # a slow message takes so many times as long as on a loopback;
+# the second counts where nobody has recorded the use of cores
+LEAST_GAIN = 1.1  # equal workers would have to be so much faster
+VARYING_GAIN = 1.5  # steps whose times do not vary would have to be so much faster
+# Cores, and threads that wait for one.
+BUSY, IDLE_CORES = (
+    0.9,
+    0.8,
+)  # no core is idle above the first share in use; some are below the second
+OTHERS = 0.2  # other programs matter if they use so much of the machine
+SHARED = 1.05  # tasks share their cores if they use no more than so many times those of one task
+WAITS = 0.3  # a task waits for cores if it has at least so many waiting threads
+PS_CORES = 0.85  # a ps that uses so many cores computes all the time
+# Losses and staleness.
+BLOCKS = 20  # the losses are cut into so many blocks, each with a mean
+LEAST_UPDATES = 100  # fewer losses tell nothing
+RISE, RISEN = (
+    1.5,
+    0.25,
+)  # a loss has risen above so many times its lowest block, and its first value
+NOT_LEARNED, HARDLY = 0.8, 0.9  # a run has not learned, or hardly, if so much of its loss is left
+EXPLOSION = 3  # no loss of a run that learns reaches so many times the first
+FALLS = -0.7  # a loss falls if its correlation with time is below this
+LARGE_RATE = 0.5  # above it, a loss that does not move has lost its way, and is not slow
+LATE = 0.5  # from this mean staleness on, it matters for the learning rate
 
 
 HANG = "a hang"
@@ -172,7 +186,7 @@ def learning_rate(facts: Facts) -> Finding | None:
     return None
 
 
-def tests(facts: Facts) -> Finding | None:
+def testing_chief(facts: Facts) -> Finding | None:
     """The chief tests and saves instead of making updates."""
     chief = max(facts.active, key=lambda worker: worker.share("testing"), default=None)
     if chief is None or chief.share("testing") < LEAST_SHARE:
@@ -445,7 +459,7 @@ def slow_start(facts: Facts) -> Finding | None:
 RULES: list[Rule] = [
     idle_worker,
     learning_rate,
-    tests,
+    testing_chief,
     straggler,
     link,
     slow_input,

@@ -4,6 +4,11 @@ A script takes four arrays of numbers with a row for each example, a model with 
 output, a loss and metrics of each row. Tables, lists and sparse matrices become arrays here.
 Several inputs, outputs or targets become the columns of one array, while make_model, loss and
 METRICS of own_problem.py see them as they were.
+
+A copied script imports this file instead of its region `problem`, and so reads own_problem.py. Then
+adapt(globals()) puts the user's optimizer and dataset into its functions, before main() begins. In
+a worker, load_data() and then make_model() return what the script takes; its gradients() draws from
+the dataset, then sums --accumulate mini-batches, and then may make steps of the optimizer.
 """
 
 import argparse

@@ -169,6 +169,12 @@ def read_all() -> list[dict[str, Any]]:
     return sorted(records, key=lambda record: record["started"])
 
 
+def record_of(directory: pathlib.Path) -> dict[str, Any] | None:
+    """Returns the newest record of a run directory; None where tfrun has not launched it here."""
+    records = [each for each in read_all() if each["directory"] == str(directory.resolve())]
+    return records[-1] if records else None
+
+
 def record_of_moved(directory: str | pathlib.Path) -> dict[str, Any] | None:
     """Returns a record of a directory that has logs and no record: it has moved. None without."""
     logs = sorted(pathlib.Path(directory).glob("*-*.log"))

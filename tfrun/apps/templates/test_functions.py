@@ -90,8 +90,8 @@ class Worker:
             loss, g = gradient_of(self.ps.rank, np.asarray(number), w.numpy())
             return tf.constant(loss, tf.float32), tf.constant(g, tf.float32)
 
-        problem = (self.rows, gradient) if self.rows else gradient
-        loss, reply = self.update(self.ps, self.version, self.own, problem, self.flags)
+        batches = (self.rows, gradient) if self.rows else gradient
+        loss, reply = self.update(self.ps, self.version, self.own, batches, self.flags)
         version = reply.pull.version if reply.pull else self.version
         self.version, self.own = reply.version, reply.w
         return [float(loss), int(reply.ticket), int(reply.ticket - version)], bool(reply.pull)
