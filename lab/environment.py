@@ -83,7 +83,7 @@ def make(root: pathlib.Path) -> None:
         if before != mark and before.startswith(wanted):
             say(f"{venv} was made elsewhere, and its programs name that folder: it is made anew")
         python = sys.version.split()[0]
-        say(f"setting up {venv} with Python {python}: once, 1 to 5 minutes, 2.2 GB")
+        say(f"setting up {venv} with Python {python}: once, 1 to 5 minutes, 2.5 GB")
         make_empty(place)
         install(venv, lock)
         complete.write_text(mark)

@@ -16,6 +16,7 @@ import pathlib
 import re
 import sys
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # pages show its command
 from lab.examples import (
     ALGORITHM,
     DIVIDER,

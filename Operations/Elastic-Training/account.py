@@ -50,9 +50,11 @@ def main():
     )
     parser.add_argument("directory", help="the run directory")
     directory = parser.parse_args().directory
+    checkpoint = tf.train.latest_checkpoint(directory)
+    if not checkpoint:
+        parser.error(f"{directory} has no checkpoint: name the directory of a run")
     with open(f"{directory}/flags.json") as file:
         flags = json.load(file)["arguments"]
-    checkpoint = tf.train.latest_checkpoint(directory)
     table, again, step = [
         tf.train.load_variable(checkpoint, name) for name in ("leases", "again", "global_step")
     ]

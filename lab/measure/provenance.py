@@ -11,8 +11,8 @@ from lab.measure import session_results
 
 def measured_examples() -> list[str]:
     """Returns what lab/measure/results.py measures: folders of examples, and a run.sh of one."""
-    others = ["From-TensorFlow-1/Synchronous-SGD-Optimizer", "Operations/Train-and-Evaluate"]
-    return [*reading_order.examples(), *others]
+    others = ["From-TensorFlow-1/Synchronous-SGD-Optimizer", "Operations/Elastic-Training"]
+    return [*reading_order.examples(), *others, "Operations/Train-and-Evaluate"]
 
 
 def launcher_of(name: str) -> pathlib.Path:

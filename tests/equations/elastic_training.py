@@ -1,6 +1,5 @@
 """Elastic-Training: w <- w - lr * g(w_k), as HogWild's, on rows that a table of shards lends."""
 
-import numpy as np
 from tfrun.apps.references import HogWild
 
 
@@ -55,18 +54,13 @@ class Shards:
         ]
 
 
-def order(epoch, rows, seed):
-    """Returns the numbers of all rows in the order of an epoch: TensorFlow's shuffled numbers."""
-    import tensorflow as tf
-
-    numbers = np.arange(rows, dtype=np.int64)
-    return tf.random.experimental.index_shuffle(numbers, [seed, epoch], rows - 1).numpy()
-
-
 class ElasticTraining(HogWild):
-    """w <- w - lr * g(w_k): the gradient of the next rows of the shard that worker k has."""
+    """w <- w - lr * g(w_k): the gradient of the next rows of the shard that worker k has.
 
-    rows = 41  # for training, in the test
+    gradient(k, rows, w); gradient.order(epoch): the numbers of all rows in the order of an epoch.
+    """
+
+    rows = 41  # in the test
 
     def __init__(self, *arguments, **hyperparameters):
         super().__init__(*arguments, **hyperparameters)
@@ -79,8 +73,7 @@ class ElasticTraining(HogWild):
         number, epoch, before = self.own.pop(k, None) or self.shards.lease(k, self.now)
         shard = self.shards.table[number]
         after = min(before + self.hyperparameters["batch_size"], shard.end - shard.begin)
-        rows = order(epoch, self.rows, self.hyperparameters["seed"])
-        rows = rows[shard.begin + before : shard.begin + after]
+        rows = self.gradient.order(epoch)[shard.begin + before : shard.begin + after]
         loss, g = self.gradient(k, rows, w_k)
         self.w = [v - self.lr * d for v, d in zip(self.w, g)]
         if self.shards.count(k, number, before, after, self.now):
@@ -92,7 +85,7 @@ class ElasticTraining(HogWild):
 
 REFERENCE = ElasticTraining
 PROBLEM = "rows_in_turn"
-FLAGS = {"shards": 3, "lease_seconds": 1000.0, "batch_size": 8, "seed": 5}
+FLAGS = {"shards": 3, "lease_seconds": 1000.0, "batch_size": 8}
 APP = {
     "test": "test_functions.py",
     "mistakes": ["the rate is not the flag's", "a shard is lent to all who ask"],

@@ -17,12 +17,6 @@ N, SHARDS, SECONDS, ACTIONS = 4, 2, 10, 80
 FLAGS = {**equations.of(SCRIPT).FLAGS, "shards": SHARDS, "lease_seconds": float(SECONDS)}
 
 
-def order(epoch):
-    """Returns the numbers of all rows in the order of an epoch."""
-    file = equations.of(SCRIPT)
-    return file.order(epoch, file.ElasticTraining.rows, problem.SEED)
-
-
 def play(seed, text=None):
     """Lets N workers push, pause and vanish, as the seed decides.
 
@@ -113,7 +107,7 @@ def test_each_row_counts_once_in_an_epoch():
         counted.setdefault((number, epoch), []).extend(rows)
     for number, shard in enumerate(reference.shards.table):
         for epoch in range(shard.epoch):
-            rows = order(epoch)[shard.begin : shard.end]
+            rows = problem.order(epoch)[shard.begin : shard.end]
             assert sorted(counted[number, epoch]) == sorted(rows)
     *table, again = tables[-1]
     table = np.reshape(table, [SHARDS, 4])
@@ -125,6 +119,6 @@ def test_each_row_counts_once_in_an_epoch():
 def test_an_order_has_each_row_once():
     """Catches an order with a row twice, and one that is the same in two epochs."""
     rows = len(problem.digits_like()[0])
-    orders = [order(epoch) for epoch in range(4)]
+    orders = [problem.order(epoch) for epoch in range(4)]
     assert all(sorted(numbers) == [*range(rows)] for numbers in orders)
     assert len({tuple(numbers) for numbers in orders}) == 4

@@ -90,6 +90,8 @@ class Tape:
         if not drops:
             self.model.layers[2].rate = 0.0
 
+    order = staticmethod(problem.order)
+
     def rows(self, k, number):
         if np.ndim(number):  # the script says which rows come next
             return number

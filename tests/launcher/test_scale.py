@@ -56,6 +56,7 @@ def states(seen):
         (1, [0, 1, 2], [], [0], ([], [1, 2])),
         (2, [0, 1, 2], [], [0], ([], [2])),  # the highest
         (1, [0, 1], [], [1], ([], [0])),  # but not the one that is kept
+        (0, [0, 1, 2, 3], [], [0], ([], [1, 2, 3])),
     ],
 )
 def test_who_joins_and_who_leaves(n, staying, leaving, kept, expected):
@@ -63,7 +64,9 @@ def test_who_joins_and_who_leaves(n, staying, leaving, kept, expected):
     assert scaling.plan(n, staying, leaving, kept) == expected
 
 
-@pytest.mark.parametrize("text, n", [("3\n", 3), ("", None), ("-1", None), ("many", None)])
+@pytest.mark.parametrize(
+    "text, n", [("3\n", 3), ("", None), ("-1", None), ("many", None), ("0", None), ("²", None)]
+)
 def test_what_somebody_asks_for(text, n, tmp_path):
     """Catches a file that is read while it is half there, or has no number."""
     (tmp_path / scaling.REQUEST).write_text(text)

@@ -65,10 +65,24 @@ def pairs_of(data):
     return np.stack([data.x_train, data.y_train - WORDS], 1)
 
 
+@functools.cache
+def order(epoch):
+    """The numbers of all rows in the order of an epoch, by TensorFlow's shuffled numbers."""
+    import tensorflow as tf
+
+    numbers = np.arange(len(digits_like()[0]), dtype=np.int64)
+    return tf.random.experimental.index_shuffle(numbers, [SEED, epoch], len(numbers) - 1).numpy()
+
+
 def rows_in_turn(script, n, folder):
     """Returns (None, gradient): gradient(k, rows, w) is that of these rows, for every worker."""
     x, y = digits_like()[:2]
-    return None, lambda k, rows, w: perceptron.loss_and_gradient(w, x[rows], y[rows])
+
+    def gradient(k, rows, w):
+        return perceptron.loss_and_gradient(w, x[rows], y[rows])
+
+    gradient.order = order
+    return None, gradient
 
 
 def words(script, n, folder):

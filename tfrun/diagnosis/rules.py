@@ -18,10 +18,8 @@ from tfrun.diagnosis.usage import Use
 # Seconds.
 QUIET_SECONDS = 10  # a run hangs if it makes no update for longer
 FIRST_SECONDS = 30  # a run hangs if its idle tasks have made no update by then
-IDLE_START_SECONDS, BUSY_START_SECONDS = (
-    10,
-    30,
-)  # a start that waits, or computes, for so long is slow
+IDLE_START_SECONDS = 10  # a start that mostly waits is slow from then on
+BUSY_START_SECONDS = 30  # a start that mostly computes is slow from then on
 MESSAGE_SECONDS, MESSAGE_RATE = 0.002, 7e8  # a message on a loopback takes so long; bytes a second
 # Shares of a time.
 LEAST_SHARE = 0.25  # a hang, a silent worker or a testing chief takes at least so much of the run
@@ -29,20 +27,19 @@ LATE_SHARE = 0.8  # a worker is of no use if so many of its gradients are droppe
 WAY_SHARE = 0.5  # a link limits the run if messages are on their way in so much of the time
 UNEXPLAINED = 0.3  # something limits the run if nobody computes or waits for a core for so long
 IDLE_START_SHARE, BUSY_START_SHARE = 0.25, 0.5  # a slow start takes so much of the whole run
-STARVED = 0.7  # a task is starved if its runnable threads wait for a core for so long; a healthy
-# run on busy cores has 0.6, because TensorFlow wakes several threads at once
+# A task is starved if its runnable threads wait for a core for so long. A healthy run on busy cores
+# has 0.6, because TensorFlow wakes several threads at once.
+STARVED = 0.7
 # Factors.
 BUSY_FACTOR = 2  # tasks that use a core may compile or test: they may be quiet for so much longer
 SLOW = 1.5  # a straggler's update takes so many times as long as the others'
-SLOW_WAY, SLOW_WAY_UNWATCHED = 3, 10  # a slow message takes so many times as long as on a loopback;
-# the second counts where nobody has recorded the use of cores
+SLOW_WAY = 3  # a slow message takes so many times as long as on a loopback
+SLOW_WAY_UNWATCHED = 10  # the same where nobody has recorded the use of cores
 LEAST_GAIN = 1.1  # equal workers would have to be so much faster
 VARYING_GAIN = 1.5  # steps whose times do not vary would have to be so much faster
 # Cores, and threads that wait for one.
-BUSY, IDLE_CORES = (
-    0.9,
-    0.8,
-)  # no core is idle above the first share in use; some are below the second
+BUSY = 0.9  # no core is idle if so many of all are in use
+IDLE_CORES = 0.8  # some cores are idle if fewer than so many of all are in use
 OTHERS = 0.2  # other programs matter if they use so much of the machine
 SHARED = 1.05  # tasks share their cores if they use no more than so many times those of one task
 WAITS = 0.3  # a task waits for cores if it has at least so many waiting threads
@@ -50,11 +47,10 @@ PS_CORES = 0.85  # a ps that uses so many cores computes all the time
 # Losses and staleness.
 BLOCKS = 20  # the losses are cut into so many blocks, each with a mean
 LEAST_UPDATES = 100  # fewer losses tell nothing
-RISE, RISEN = (
-    1.5,
-    0.25,
-)  # a loss has risen above so many times its lowest block, and its first value
-NOT_LEARNED, HARDLY = 0.8, 0.9  # a run has not learned, or hardly, if so much of its loss is left
+RISE = 1.5  # a loss has risen if it is above so many times its lowest block,
+RISEN = 0.25  # and above so many times its first value
+NOT_LEARNED = 0.8  # a run has not learned if more of its first loss is left
+HARDLY = 0.9  # a run has hardly learned if more of its first loss is left
 EXPLOSION = 3  # no loss of a run that learns reaches so many times the first
 FALLS = -0.7  # a loss falls if its correlation with time is below this
 LARGE_RATE = 0.5  # above it, a loss that does not move has lost its way, and is not slow

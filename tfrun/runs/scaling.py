@@ -9,6 +9,7 @@ A launcher may be tfrun or one of another engine: it needs nothing else of the r
 import contextlib
 import itertools
 import pathlib
+import re
 from collections.abc import Collection
 
 from tfrun.runs import run_directory
@@ -24,8 +25,8 @@ def ask(directory: pathlib.Path, n: int) -> None:
 def asked(directory: pathlib.Path) -> int | None:
     """Returns for how many workers somebody has asked; None where nobody has."""
     with contextlib.suppress(OSError):
-        text = (directory / REQUEST).read_text(encoding="utf-8").strip()
-        return int(text) if text.isdigit() else None
+        text = (directory / REQUEST).read_text(encoding="utf-8", errors="replace").strip()
+        return int(text) if re.fullmatch("[0-9]{1,4}", text) and int(text) else None
     return None
 
 
@@ -57,4 +58,5 @@ def plan(
     more = n - len(staying)
     free = (index for index in itertools.count() if index not in {*staying, *leaving})
     can_leave = sorted(set(staying) - set(kept))
-    return [*itertools.islice(free, max(0, more))], can_leave[len(can_leave) + more :][: -more or 0]
+    staying_on = max(0, len(can_leave) + min(0, more))
+    return [*itertools.islice(free, max(0, more))], can_leave[staying_on:]

@@ -121,6 +121,12 @@ def compare(text):
         loss, g = gradient_of(k, number, w[0])
         return loss, [g]
 
+    def order(epoch):  # of all rows, where the script says which come next
+        numbers = np.arange(equation.REFERENCE.rows, dtype=np.int64)
+        key = [flags.seed, epoch]
+        return tf.random.experimental.index_shuffle(numbers, key, len(numbers) - 1).numpy()
+
+    gradient.order = order
     due = equation.REFERENCE([first], equation.N, gradient, LR, **equation.FLAGS)
     for k in range(equation.N):
         due.pull(k)
