@@ -69,7 +69,7 @@ def test_compression_counts_what_a_worker_sends(trained, tmp_path, monkeypatch):
     pushes = [dict(zip(columns, row)) for row in rows]
     tests = [{"test_loss": 0.9, "test_accuracy": 0.5}, {"test_loss": 0.5, "test_accuracy": 0.8}]
     monkeypatch.setattr(compression.example_runs, "pushes", lambda _: pushes)
-    monkeypatch.setattr(compression.example_runs, "tests", lambda _: tests)
+    monkeypatch.setattr(compression.example_runs, "test_rows", lambda _: tests)
     assert compression.summarize_run(trained, tmp_path) == {
         "test_loss": 0.5 if trained else None,
         "test_accuracy": 0.8 if trained else None,
