@@ -102,8 +102,8 @@ def check_gossip(folder=STATIC):
 
 def check_costs(folder=STATIC):
     pairs = {
-        "between": "between",
-        "fitted": "fitted",
+        "step_range": "between",
+        "fitted_step": "fitted",
         "local": "local",
         "ring": "ring",
         "halving_doubling": "halvingDoubling",
@@ -118,7 +118,11 @@ def check_costs(folder=STATIC):
     }
     calls, wanted = [], []
     for n, S, B, a in ((2, 7e4, 1.25e6, 1e-4), (5, 1e8, 1.25e9, 2e-5), (64, 5.5e8, 3e9, 0.0)):
-        arguments = {"between": (0.3, S / B), "fitted": (0.3, S / B), "local": (0.3, S / B, 7)}
+        arguments = {
+            "step_range": (0.3, S / B),
+            "fitted_step": (0.3, S / B),
+            "local": (0.3, S / B, 7),
+        }
         arguments |= {"hierarchical": (n, 4, S, B, a, 5e10, 1e-6), "tree": (n, S, B, a, 8)}
         arguments |= {"sharded": (n, S, B, a, 12), "ps_asynchronous": (n, 0.2, S, B, a, 3)}
         for name, js in pairs.items():
