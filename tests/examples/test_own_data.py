@@ -1,6 +1,6 @@
 """A tf.data.Dataset of the user's: who reads what, how often, and from where after a restart.
 
-The elements are the numbers of rows, so that a row which comes twice, or never, is seen.
+In most tests the elements are the numbers of rows: so a row is seen which comes twice, or never.
 """
 
 import argparse
@@ -11,6 +11,7 @@ import threading
 import keras
 import numpy as np
 import pytest
+import support
 import tensorflow as tf
 from lab import examples
 from tfrun import problems
@@ -223,3 +224,37 @@ def test_a_worker_that_joins_reads_all(monkeypatch):
     assert adapted_data.workers_and_rank(2, {}, None) == (3, 2)
     assert adapted_data.workers_and_rank(3, {}, None) == (1, 0)
     assert adapted_data.workers_and_rank(1, {"find_devices": lambda _: "abcd"}, None) == (4, 1)
+
+
+def write_images(folder):
+    """Writes pictures of two classes, bright and dark ones."""
+    random = np.random.RandomState(0)
+    for part, count in ("train", 60), ("test", 20):
+        for label, least in ("bright", 150), ("dark", 0):
+            (folder / part / label).mkdir(parents=True)
+            for i in range(count):
+                pixels = random.randint(least, least + 100, (28, 28, 3))
+                keras.utils.save_img(folder / part / label / f"{i}.png", pixels, scale=False)
+
+
+def write_records(folder):
+    """Writes the digits as Train-and-Evaluate does."""
+    script = support.ROOT / "Operations" / "Train-and-Evaluate" / "write_records.py"
+    done = support.run_to_end(sys.executable, script, folder, env=support.environment(folder))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "name, write, steps, rate",
+    [("images", write_images, 150, 0.01), ("tfrecords", write_records, 400, 0.1)],
+)
+def test_an_example_learns(name, write, steps, rate, tmp_path):
+    """Catches a file of Your-Model/Datasets that cannot read what its first lines describe."""
+    write(tmp_path / "data")
+    launcher = support.ROOT / "HogWild" / "run.sh"
+    flags = ["--dataset", tmp_path / "data", "--steps", steps, "--learning-rate", rate]
+    more = {"PROBLEM": str(support.ROOT / "Your-Model" / "Datasets" / f"{name}.py")}
+    code, output, _ = support.launch(launcher, tmp_path / "run", *map(str, flags), **more)
+    assert code == 0, output
+    assert support.result(tmp_path / "run")["test_accuracy"] > 0.9, output
