@@ -220,7 +220,7 @@ def test_what_the_command_says(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(scale, "wait_for", lambda *_: True)
     records.pop(0)
     assert scale.command(["E/run", "--workers", "1"]) == 0
-    assert capsys.readouterr().out == "E/run, 1 workers: worker 1 leave\n"
+    assert capsys.readouterr().out == "E/run, 1 worker: worker 1 leaves\n"
     assert scale.command(["E/run", "--workers", "1", "--json"]) == 0
     facts = {"run": "E/run", "workers": 1, "join": [], "leave": ["worker 1"]}
     assert json.loads(capsys.readouterr().out) == facts

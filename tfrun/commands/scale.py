@@ -4,6 +4,7 @@ import json
 import pathlib
 from typing import Any
 
+from tfrun import formatting
 from tfrun.arguments import count, fail
 from tfrun.commands import common
 from tfrun.runs import registry, scaling
@@ -47,8 +48,13 @@ def command(arguments: list[str]) -> int:
     if len(after) != flags.workers:
         return fail(f"{record['run']} has {len(after)} workers: what its tfrun printed says why", 1)
     if not flags.json:
-        texts = [f"{', '.join(names)} {what}" for what, names in changes.items() if names]
-        print(f"{record['run']}, {len(after)} workers: {'; '.join(texts) or 'as before'}")
+        texts = [
+            f"{', '.join(names)} {what}{'s' * (len(names) == 1)}"
+            for what, names in changes.items()
+            if names
+        ]
+        count = formatting.plural(len(after), "worker")
+        print(f"{record['run']}, {count}: {'; '.join(texts) or 'as before'}")
     return 0
 
 
