@@ -53,8 +53,8 @@ def command(arguments: list[str]) -> int:
             for what, names in changes.items()
             if names
         ]
-        count = formatting.plural(len(after), "worker")
-        print(f"{record['run']}, {count}: {'; '.join(texts) or 'as before'}")
+        number = formatting.plural(len(after), "worker")
+        print(f"{record['run']}, {number}: {'; '.join(texts) or 'as before'}")
     return 0
 
 
