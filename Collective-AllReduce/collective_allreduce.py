@@ -196,7 +196,7 @@ def main():
         raise ConnectionError(cluster.silent_workers()) from error
 
 
-# From here to the end: the same text in every example without a parameter server. -----------------
+# From here to the end: the same text in every example without a parameter server, but for marked regions. 
 
 
 # region: flags
@@ -222,12 +222,12 @@ def parse_flags():
         default = parser.get_default(name)
         if not isinstance(value, str) and value != default and not 0 < value < 2**31:
             least = "above" if default else "at least"
-            parser.error(f"argument --{name.replace('_', '-')}: must be {least} 0 and finite")
+            parser.error(f"argument --{name.replace('_', '-')}: must be {least} 0, below 2^31")
     return flags
 
 
-# region: workers
-REQUIRED_WAIT_SECONDS = 120  # for a worker without which this one cannot go on
+# region: workers -- of this example only
+REQUIRED_WAIT_SECONDS = int(os.getenv("REQUIRED_WAIT_SECONDS", 120))  # for any other task
 
 
 class Cluster:

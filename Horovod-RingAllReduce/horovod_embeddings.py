@@ -213,7 +213,7 @@ def main():
         show(data, flags)
 
 
-# From here to the end: the same text in every example without a parameter server. -----------------
+# From here to the end: the same text in every example without a parameter server, but for marked regions. 
 
 
 # region: flags
@@ -239,11 +239,11 @@ def parse_flags():
         default = parser.get_default(name)
         if not isinstance(value, str) and value != default and not 0 < value < 2**31:
             least = "above" if default else "at least"
-            parser.error(f"argument --{name.replace('_', '-')}: must be {least} 0 and finite")
+            parser.error(f"argument --{name.replace('_', '-')}: must be {least} 0, below 2^31")
     return flags
 
 
-# region: skip_gram
+# region: skip_gram -- of this example only
 def look_up(table, words):
     """Returns the row of each word. Each row is looked up once, so its gradient is summed here."""
     once, place = tf.unique(words)

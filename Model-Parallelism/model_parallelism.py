@@ -225,7 +225,7 @@ def main():
         connection.sendall(DONE)
 
 
-# From here to the end: the same text in every example without a parameter server. -----------------
+# From here to the end: the same text in every example without a parameter server, but for marked regions. 
 
 
 # region: flags
@@ -251,12 +251,12 @@ def parse_flags():
         default = parser.get_default(name)
         if not isinstance(value, str) and value != default and not 0 < value < 2**31:
             least = "above" if default else "at least"
-            parser.error(f"argument --{name.replace('_', '-')}: must be {least} 0 and finite")
+            parser.error(f"argument --{name.replace('_', '-')}: must be {least} 0, below 2^31")
     return flags
 
 
 # region: peers
-REQUIRED_WAIT_SECONDS = 120  # for a worker without which this one cannot go on
+REQUIRED_WAIT_SECONDS = int(os.getenv("REQUIRED_WAIT_SECONDS", 120))  # for any other task
 
 
 class Cluster:
@@ -275,7 +275,7 @@ class Cluster:
         self.rank = self.workers.index(self.task)  # raises where there is no such task
 
 
-# region: places
+# region: places -- of this example only
 def placed_variables(name, values, places):
     """Makes variables with these first values, in each place; returns a list for each place."""
     made, number = [], 0
@@ -462,7 +462,7 @@ def train(make_steps, test, metrics, manager, flags):
     print("done, the output is in", metrics.directory, flush=True)
 
 
-# region: one_client
+# region: one_client -- of this example only
 ALIVE, DONE = b"alive\n", b"done\n\n"  # what worker 0 tells the others; both of one length
 
 

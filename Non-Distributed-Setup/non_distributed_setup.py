@@ -91,7 +91,7 @@ def main():
     train(make_model(data), data, update, flags)
 
 
-# From here to the end: the same text in every example without a parameter server. -----------------
+# From here to the end: the same text in every example without a parameter server, but for marked regions. 
 
 
 # region: flags
@@ -117,7 +117,7 @@ def parse_flags():
         default = parser.get_default(name)
         if not isinstance(value, str) and value != default and not 0 < value < 2**31:
             least = "above" if default else "at least"
-            parser.error(f"argument --{name.replace('_', '-')}: must be {least} 0 and finite")
+            parser.error(f"argument --{name.replace('_', '-')}: must be {least} 0, below 2^31")
     return flags
 
 
@@ -164,7 +164,7 @@ def gradients(model, state, x, y, flags, rank):
     return gradient
 
 
-# region: log
+# region: log -- of this example only
 # A line of metrics-<task>.csv is a push or a test. A push has its number, global_step, the loss of
 # its last mini-batch, the bytes pulled and pushed, and the wait_seconds from gradient to arrival. A
 # test has the times of its end and begin, global_step, and TEST. Times are seconds since 1970.
@@ -236,7 +236,7 @@ class Metrics:
         print(f"update {step} of {self.flags.steps}", *words, flush=True)
 
 
-# region: one_process
+# region: one_process -- of this example only
 MORE_FLAGS += [("updates-per-call", 10, "updates in one call; take 1 where one takes seconds")]
 
 

@@ -205,12 +205,12 @@ def parse_flags():
         default = parser.get_default(name)
         if not isinstance(value, str) and value != default and not 0 < value < 2**31:
             least = "above" if default else "at least"
-            parser.error(f"argument --{name.replace('_', '-')}: must be {least} 0 and finite")
+            parser.error(f"argument --{name.replace('_', '-')}: must be {least} 0, below 2^31")
     return flags
 
 
-# region: servers
-REQUIRED_WAIT_SECONDS = 120  # for a task without which this one cannot go on
+# region: servers -- of this example only
+REQUIRED_WAIT_SECONDS = int(os.getenv("REQUIRED_WAIT_SECONDS", 120))  # for any other task
 OPTIONAL_WAIT_SECONDS = 30  # for a task without which it can
 
 
@@ -344,7 +344,7 @@ def wait_until(condition, seconds):
     return condition()
 
 
-# region: per_worker
+# region: per_worker -- of this example only
 def send(w, vectors):
     """Returns the vectors as tensors beside the variables w: each ps gets one message."""
     arrived = []
@@ -393,7 +393,7 @@ def gradients(model, state, data, flags, rank, n):
     return gradient
 
 
-# region: schedule
+# region: schedule -- of this example only
 AHEAD = 2  # closures in flight for each worker, so that none waits for the chief
 
 

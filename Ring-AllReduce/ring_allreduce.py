@@ -266,7 +266,7 @@ def main():
     leave(ring)
 
 
-# From here to the end: the same text in every example without a parameter server. -----------------
+# From here to the end: the same text in every example without a parameter server, but for marked regions. 
 
 
 # region: flags
@@ -292,12 +292,12 @@ def parse_flags():
         default = parser.get_default(name)
         if not isinstance(value, str) and value != default and not 0 < value < 2**31:
             least = "above" if default else "at least"
-            parser.error(f"argument --{name.replace('_', '-')}: must be {least} 0 and finite")
+            parser.error(f"argument --{name.replace('_', '-')}: must be {least} 0, below 2^31")
     return flags
 
 
 # region: peers
-REQUIRED_WAIT_SECONDS = 120  # for a worker without which this one cannot go on
+REQUIRED_WAIT_SECONDS = int(os.getenv("REQUIRED_WAIT_SECONDS", 120))  # for any other task
 
 
 class Cluster:
@@ -457,7 +457,7 @@ def accept_left(ring, listener):
     return None
 
 
-# region: buckets
+# region: buckets -- of this example only
 class Buckets:
     """Sums a vector over all workers in buckets, one after the other, the last one first.
 

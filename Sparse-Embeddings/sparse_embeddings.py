@@ -161,7 +161,7 @@ def main():
         show(data.vocabulary, cluster, flags)
 
 
-# From here to the end: the same text in every example with a parameter server. --------------------
+# From here to the end: the same text in every example with a parameter server, but for marked regions. 
 
 
 # region: protocol
@@ -198,7 +198,7 @@ def parse_flags():
         default = parser.get_default(name)
         if not isinstance(value, str) and value != default and not 0 < value < 2**31:
             least = "above" if default else "at least"
-            parser.error(f"argument --{name.replace('_', '-')}: must be {least} 0 and finite")
+            parser.error(f"argument --{name.replace('_', '-')}: must be {least} 0, below 2^31")
     return flags
 
 
@@ -281,12 +281,13 @@ def connect(address, seconds):
 
     Raises TimeoutError if no server answers within `seconds`. A call that takes longer fails, too.
     """
-    try:
-        return rpc.Client.create("grpc", address, timeout_in_ms=1000 * seconds)
-    except tf.errors.DeadlineExceededError:
-        raise TimeoutError(f"no ps answered at {address} in {seconds} s") from None
-    except PS_LOST:  # it has just closed its port, to listen anew
-        return connect(address, seconds)
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            return rpc.Client.create("grpc", address, timeout_in_ms=1000 * seconds)
+        except (tf.errors.DeadlineExceededError, *PS_LOST):  # it may listen anew in a moment
+            time.sleep(0.02)
+    raise TimeoutError(f"no ps answered at {address} in {seconds} s")
 
 
 # region: parts
@@ -709,7 +710,7 @@ class Ps:
         merge(self.cluster.directory, step, [reply.get_value() for reply in pending])
 
 
-# region: rows
+# region: rows -- of this example only
 class Rows:
     """Holds one ps's rows of the table e: row `id` is on ps number id % ps, there at id // ps.
 
@@ -759,7 +760,7 @@ def joined_rows(ids, rows):
     return tf.dynamic_stitch(places, [tf.ensure_shape(values, [None, None]) for values in rows])
 
 
-# region: word_pairs
+# region: word_pairs -- of this example only
 def scores(model, w, word, others):
     """Returns products of the words' vectors, changed by the model at w, with others: a list.
 

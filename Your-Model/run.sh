@@ -16,7 +16,7 @@ launcher="$(cd "$here/.." && find . -maxdepth 3 -path "*/$example/run.sh" -not -
 if [ -z "$launcher" ]; then echo "run.sh: there is no example $example; README.md lists all" >&2; exit 2; fi
 export PROBLEM OUTPUT_DIR="${OUTPUT_DIR:-$RUNS_DIR/Your-Model/$(date +%Y-%m-%d_%H-%M-%S)}"
 if [ "$example" = DiLoCo ]; then set -- --learning-rate 0.003 --steps 50 --checkpoint-steps 10 "$@"; fi
-if [ "$PROBLEM" != "$here/gpt.py" ] || [ -n "${DRY_RUN:-}" ] || [[ " $* " =~ " -h "|" --help " ]]; then
+if [ "$PROBLEM" != "$here/gpt.py" ] || [ "${DRY_RUN:-0}" != 0 ] || [[ " $* " =~ " -h "|" --help " ]]; then
     exec bash "$here/../$launcher" "$@"
 fi
 bash "$here/../$launcher" "$@"

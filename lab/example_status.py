@@ -61,7 +61,7 @@ def drawing(name: str) -> pathlib.Path:
 
 def unfinished_files() -> list[pathlib.Path]:
     """Returns the files in which something is left to write, of all that git knows."""
-    paths = [*readmes.files(), *examples.scripts(), papers.PAPERS]
+    paths = [*readmes.files(), *examples.scripts(), papers.PAPERS, *examples.tracked_files("*.sh")]
     paths += examples.tracked_files("tests/equations/*.py") + examples.tracked_files(
         "lab/drawings/*.py"
     )
@@ -201,7 +201,7 @@ def steps(name: str, pages: list[str]) -> list[Step]:
     row = "OUTPUT_DIR=Your-Model bash Your-Model/run_matrix.sh --only " + name.rpartition("/")[2]
     return [
         Step("git knows all files", unknown_files(name), "git add -A"),
-        Step("the script", find_marks(main_script(name)), write),
+        Step("the script", find_marks(main_script(name), ROOT / name / "run.sh"), write),
         Step("the reference and mistakes", find_marks(*test_files(name)), f"{write}; then {test}"),
         Step("the page and the lists", [*on_page, *find_marks_in_lists(name)], write),
         Step("results", missing_results(name), f"python lab/measure/results.py {name}"),

@@ -153,6 +153,7 @@ def new_launcher(text: str, source: str, name: str) -> str:
     """Returns the source's run.sh for the new script, at its place."""
     text = text.replace(f"{stem(source)}.py", f"{stem(name)}.py")
     text = text.replace(f"# {source.rpartition('/')[2]} ", f"# {name.rpartition('/')[2]} ")
+    text = re.sub(r"(?m)^(# .*); about [^\n]*$", rf"\1; {TODO} how long it takes.", text, count=1)
     up = "../" * (1 + name.count("/"))
     return re.sub(r"\$here/(\.\./)+activate\.sh", f"$here/{up}activate.sh", text)
 

@@ -6,15 +6,19 @@
     python lab/regions.py --diff A B        the difference of two scripts, regions folded
 
 A region is what stands between "# region: name" and "# endregion: name". Below the divider all text
-stands in regions, so that each ends where the next begins, or at `if __name__`.
+stands in regions, so that each ends where the next begins, or at `if __name__`. A region there that
+no other script has says so in its first line, behind its name: OF_ONE.
 """
 
 import argparse
+import ast
 import difflib
 import functools
 import pathlib
 import re
 import sys
+import textwrap
+from collections.abc import Iterable
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # pages show its command
 from lab.examples import (
@@ -32,6 +36,13 @@ from lab.examples import (
 
 # What each script has for itself, or in one form of several.
 OWN = {*ALGORITHM, "build", "train", "main", "Cluster", "variables", "batches"}
+OF_ONE = "of this example only"
+# Regions of examples with a parameter server, and of those without, and what both define alike.
+TWINS = [
+    ("network", "flat", ["unpack"]),
+    ("facts", "metrics", ["PUSH", "Push", "TEST", "Metrics.push", "Metrics.test"]),
+    ("tasks", "peers", ["REQUIRED_WAIT_SECONDS"]),
+]
 MARKER = re.compile(r"^# (region|endregion): (\w+)(?: -- [^\n]*)?$")
 
 
@@ -120,6 +131,58 @@ def names_outside(path: pathlib.Path) -> list[str]:
     return [begin[1] for begin in begins if begin]
 
 
+def definitions(text: str) -> dict[str, str]:
+    """Returns {name: text} of what Python code assigns or defines; methods as Class.method."""
+    texts = {}
+    for node in ast.parse(text).body:
+        lines = ast.get_source_segment(text, node) or ""
+        if isinstance(node, ast.Assign):
+            texts.update({name.id: lines for name in node.targets if isinstance(name, ast.Name)})
+        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            texts[node.name] = lines
+        if isinstance(node, ast.ClassDef):
+            methods = definitions(textwrap.dedent("\n".join(lines.splitlines()[1:])))
+            texts.update({f"{node.name}.{name}": method for name, method in methods.items()})
+    return texts
+
+
+def find_unlike_twins(texts: dict[str, str]) -> list[str]:
+    """Returns a text for each definition in which two regions of TWINS differ.
+
+    texts: {region: its text}; a pair of which one is missing is passed over.
+    """
+    faults = []
+    for one, other, names in TWINS:
+        if one in texts and other in texts:
+            a, b = definitions(texts[one]), definitions(texts[other])
+            faults += [
+                f"{name} differs between the regions {one} and {other}; make both the same"
+                for name in names
+                if name not in a or a[name] != b.get(name)
+            ]
+    return faults
+
+
+def regions_below(path: pathlib.Path) -> list[str]:
+    """Returns the first lines of the regions below a script's divider."""
+    _, divider, below = read(path).partition("\n" + DIVIDER)
+    return re.findall(r"(?m)^# region: .*$", below) if divider else []
+
+
+def find_unmarked(paths: Iterable[pathlib.Path]) -> list[str]:
+    """Returns a text for each region below a divider that one script has, and does not mark."""
+    having: dict[str, list[tuple[pathlib.Path, str]]] = {}
+    for path in paths:
+        for line in regions_below(path):
+            having.setdefault(line.split()[2], []).append((path, line))
+    alone = [scripts_with_it[0] for scripts_with_it in having.values() if len(scripts_with_it) == 1]
+    return [
+        f"{shown(path)}: no other script has this region; write `-- {OF_ONE}` behind {line}"
+        for path, line in alone
+        if not line.endswith(f" -- {OF_ONE}")
+    ]
+
+
 def find_faults(root: pathlib.Path = ROOT) -> tuple[list[str], int]:
     """(one text for each fault, the number of copies of regions that were compared)."""
     first: dict[str, tuple[pathlib.Path, str]] = {}  # {region: the first script with it, its text}
@@ -143,6 +206,7 @@ def find_faults(root: pathlib.Path = ROOT) -> tuple[list[str], int]:
     for name, paths in defined.items():
         if len(paths) > 1 and name not in OWN:
             faults.append(f"{name} is in {len(paths)} scripts, but in no region")
+    faults += find_unlike_twins({name: text for name, (_, text) in first.items()})
     return faults, copies
 
 

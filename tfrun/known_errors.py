@@ -71,7 +71,7 @@ group(
         r"|is neither gpipe nor 1f1b|--buckets must be 1"
         r"|is no stage of ZeRO"
         r"|is too short: ten paragraphs",
-        "hogwild.py: error: argument --steps: must be above 0 and finite",
+        "hogwild.py: error: argument --steps: must be above 0, below 2^31",
         "A flag is missing, unknown or shortened, or has a value that the script cannot use.",
         "Correct it: `--help` lists the flags and their defaults.",
     ),

@@ -140,7 +140,7 @@ def main():
 # endregion: main
 
 
-# From here to the end: the same text in every example with a parameter server. --------------------
+# From here to the end: the same text in every example with a parameter server, but for marked regions. 
 
 
 # region: flags
@@ -166,13 +166,13 @@ def parse_flags():
         default = parser.get_default(name)
         if not isinstance(value, str) and value != default and not 0 < value < 2**31:
             least = "above" if default else "at least"
-            parser.error(f"argument --{name.replace('_', '-')}: must be {least} 0 and finite")
+            parser.error(f"argument --{name.replace('_', '-')}: must be {least} 0, below 2^31")
     return flags
 
 
 # region: cluster
 OPTIONAL_WAIT_SECONDS = 30  # for a task without which this one can go on
-REQUIRED_WAIT_SECONDS = int(os.getenv("REQUIRED_WAIT_SECONDS", 120))  # for any other
+REQUIRED_WAIT_SECONDS = int(os.getenv("REQUIRED_WAIT_SECONDS", 120))  # for any other task
 
 
 class Cluster:

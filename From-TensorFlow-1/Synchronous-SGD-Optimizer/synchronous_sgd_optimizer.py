@@ -147,10 +147,10 @@ def main():
         train(cluster, server, model.trainable_variables, data, step, update, test, flags, hook)
 
 
-# From here to the end: the same text in every example with a parameter server. --------------------
+# From here to the end: the same text in every example with a parameter server, but for marked regions. 
 
 
-# region: rounds
+# region: rounds -- of this example only
 def pull(w, step, limit):
     """Returns the number of updates so far, and w. Raises OutOfRangeError at the limit.
 
@@ -190,13 +190,13 @@ def parse_flags():
         default = parser.get_default(name)
         if not isinstance(value, str) and value != default and not 0 < value < 2**31:
             least = "above" if default else "at least"
-            parser.error(f"argument --{name.replace('_', '-')}: must be {least} 0 and finite")
+            parser.error(f"argument --{name.replace('_', '-')}: must be {least} 0, below 2^31")
     return flags
 
 
 # region: cluster
 OPTIONAL_WAIT_SECONDS = 30  # for a task without which this one can go on
-REQUIRED_WAIT_SECONDS = int(os.getenv("REQUIRED_WAIT_SECONDS", 120))  # for any other
+REQUIRED_WAIT_SECONDS = int(os.getenv("REQUIRED_WAIT_SECONDS", 120))  # for any other task
 
 
 class Cluster:
@@ -293,7 +293,7 @@ def variables(get_variable, name, values):
     return [get_variable(f"{name}_{i}", initializer=initial_value(v)) for i, v in enumerate(values)]
 
 
-# region: tensors
+# region: tensors -- of this example only
 def shared_variables(model, ps):
     """Makes w, a list of variables on the ps in turn, and what the model keeps beside it."""
     return [
@@ -476,7 +476,7 @@ class Metrics:
         print(f"update {step} of {self.flags.steps}", *words, flush=True)
 
 
-# region: monitored_session
+# region: monitored_session -- of this example only
 class SessionCreator(tf.train.SessionCreator):
     """Makes or restores the model, in the chief, if it is not on the ps; the others wait for it."""
 

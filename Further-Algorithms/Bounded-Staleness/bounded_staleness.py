@@ -148,7 +148,7 @@ def main():
 # endregion: start
 
 
-# From here to the end: the same text in every example with a parameter server. --------------------
+# From here to the end: the same text in every example with a parameter server, but for marked regions. 
 
 
 # region: protocol
@@ -162,7 +162,7 @@ OTHER_AGE, HEADER = "the ps has another age", tf.TensorSpec([None], tf.int64)
 END_OF_WAIT = 2**62  # in a queue, it ends the wait of a call with an error
 
 
-# region: clocks
+# region: clocks -- of this example only
 class Clocks:
     """Stores, on a ps, how many updates each worker has made, and when it was last seen.
 
@@ -225,7 +225,7 @@ def parse_flags():
         default = parser.get_default(name)
         if not isinstance(value, str) and value != default and not 0 < value < 2**31:
             least = "above" if default else "at least"
-            parser.error(f"argument --{name.replace('_', '-')}: must be {least} 0 and finite")
+            parser.error(f"argument --{name.replace('_', '-')}: must be {least} 0, below 2^31")
     return flags
 
 
@@ -308,12 +308,13 @@ def connect(address, seconds):
 
     Raises TimeoutError if no server answers within `seconds`. A call that takes longer fails, too.
     """
-    try:
-        return rpc.Client.create("grpc", address, timeout_in_ms=1000 * seconds)
-    except tf.errors.DeadlineExceededError:
-        raise TimeoutError(f"no ps answered at {address} in {seconds} s") from None
-    except PS_LOST:  # it has just closed its port, to listen anew
-        return connect(address, seconds)
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            return rpc.Client.create("grpc", address, timeout_in_ms=1000 * seconds)
+        except (tf.errors.DeadlineExceededError, *PS_LOST):  # it may listen anew in a moment
+            time.sleep(0.02)
+    raise TimeoutError(f"no ps answered at {address} in {seconds} s")
 
 
 # region: parts

@@ -205,7 +205,7 @@ def main():
     pairs.leave()
 
 
-# From here to the end: the same text in every example without a parameter server. -----------------
+# From here to the end: the same text in every example without a parameter server, but for marked regions. 
 
 
 # region: flags
@@ -231,12 +231,12 @@ def parse_flags():
         default = parser.get_default(name)
         if not isinstance(value, str) and value != default and not 0 < value < 2**31:
             least = "above" if default else "at least"
-            parser.error(f"argument --{name.replace('_', '-')}: must be {least} 0 and finite")
+            parser.error(f"argument --{name.replace('_', '-')}: must be {least} 0, below 2^31")
     return flags
 
 
 # region: peers
-REQUIRED_WAIT_SECONDS = 120  # for a worker without which this one cannot go on
+REQUIRED_WAIT_SECONDS = int(os.getenv("REQUIRED_WAIT_SECONDS", 120))  # for any other task
 
 
 class Cluster:
@@ -314,7 +314,7 @@ def not_alike(ring, side):
     )
 
 
-# region: pairs
+# region: pairs -- of this example only
 OPTIONAL_WAIT_SECONDS = 30  # for a worker without which this one goes on
 
 

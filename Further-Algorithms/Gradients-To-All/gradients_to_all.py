@@ -200,7 +200,7 @@ def main():
     group.leave()
 
 
-# From here to the end: the same text in every example without a parameter server. -----------------
+# From here to the end: the same text in every example without a parameter server, but for marked regions. 
 
 
 # region: flags
@@ -226,7 +226,7 @@ def parse_flags():
         default = parser.get_default(name)
         if not isinstance(value, str) and value != default and not 0 < value < 2**31:
             least = "above" if default else "at least"
-            parser.error(f"argument --{name.replace('_', '-')}: must be {least} 0 and finite")
+            parser.error(f"argument --{name.replace('_', '-')}: must be {least} 0, below 2^31")
     return flags
 
 
@@ -273,12 +273,13 @@ def connect(address, seconds):
 
     Raises TimeoutError if no server answers within `seconds`. A call that takes longer fails, too.
     """
-    try:
-        return rpc.Client.create("grpc", address, timeout_in_ms=1000 * seconds)
-    except tf.errors.DeadlineExceededError:
-        raise TimeoutError(f"no ps answered at {address} in {seconds} s") from None
-    except PS_LOST:  # it has just closed its port, to listen anew
-        return connect(address, seconds)
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            return rpc.Client.create("grpc", address, timeout_in_ms=1000 * seconds)
+        except (tf.errors.DeadlineExceededError, *PS_LOST):  # it may listen anew in a moment
+            time.sleep(0.02)
+    raise TimeoutError(f"no ps answered at {address} in {seconds} s")
 
 
 # region: parts
@@ -316,9 +317,9 @@ def layout(sizes, ps):
     return parts
 
 
-# region: group
+# region: group -- of this example only
 OPTIONAL_WAIT_SECONDS = 30  # for a task without which this one can go on
-REQUIRED_WAIT_SECONDS = int(os.getenv("REQUIRED_WAIT_SECONDS", 120))  # for any other
+REQUIRED_WAIT_SECONDS = int(os.getenv("REQUIRED_WAIT_SECONDS", 120))  # for any other task
 OTHER_RUN = "the call is of another run"
 COUNT, VECTOR = tf.TensorSpec([], tf.int64), tf.TensorSpec([None])  # the types in a message
 GONE = (  # the errors of a call to a task that has ended, hangs, or is about to end

@@ -283,7 +283,7 @@ def main():
     leave(ring)
 
 
-# From here to the end: the same text in every example without a parameter server. -----------------
+# From here to the end: the same text in every example without a parameter server, but for marked regions. 
 
 
 # region: flags
@@ -309,12 +309,12 @@ def parse_flags():
         default = parser.get_default(name)
         if not isinstance(value, str) and value != default and not 0 < value < 2**31:
             least = "above" if default else "at least"
-            parser.error(f"argument --{name.replace('_', '-')}: must be {least} 0 and finite")
+            parser.error(f"argument --{name.replace('_', '-')}: must be {least} 0, below 2^31")
     return flags
 
 
 # region: peers
-REQUIRED_WAIT_SECONDS = 120  # for a worker without which this one cannot go on
+REQUIRED_WAIT_SECONDS = int(os.getenv("REQUIRED_WAIT_SECONDS", 120))  # for any other task
 
 
 class Cluster:
@@ -700,7 +700,7 @@ class Metrics:
         print(f"update {step} of {self.flags.steps}", *words, flush=True)
 
 
-# region: blocks
+# region: blocks -- of this example only
 def compiled(model, state):
     """Returns forward(w, h) and backward(w, h, d) of some layers, as graphs.
 
@@ -736,7 +736,7 @@ def loss_and_gradient(y, outputs):
     return mean, tf.gradients(mean, outputs)[0]
 
 
-# region: shards
+# region: shards -- of this example only
 class Lanes:
     """Lets the ring work in a thread of its own, in the order in which it is asked.
 

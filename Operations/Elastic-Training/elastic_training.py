@@ -134,7 +134,7 @@ def main():
     train(cluster, make_model(data), data, update, flags)
 
 
-# From here to the end: the same text in every example with a parameter server. --------------------
+# From here to the end: the same text in every example with a parameter server, but for marked regions. 
 
 
 # region: protocol
@@ -171,7 +171,7 @@ def parse_flags():
         default = parser.get_default(name)
         if not isinstance(value, str) and value != default and not 0 < value < 2**31:
             least = "above" if default else "at least"
-            parser.error(f"argument --{name.replace('_', '-')}: must be {least} 0 and finite")
+            parser.error(f"argument --{name.replace('_', '-')}: must be {least} 0, below 2^31")
     return flags
 
 
@@ -254,12 +254,13 @@ def connect(address, seconds):
 
     Raises TimeoutError if no server answers within `seconds`. A call that takes longer fails, too.
     """
-    try:
-        return rpc.Client.create("grpc", address, timeout_in_ms=1000 * seconds)
-    except tf.errors.DeadlineExceededError:
-        raise TimeoutError(f"no ps answered at {address} in {seconds} s") from None
-    except PS_LOST:  # it has just closed its port, to listen anew
-        return connect(address, seconds)
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            return rpc.Client.create("grpc", address, timeout_in_ms=1000 * seconds)
+        except (tf.errors.DeadlineExceededError, *PS_LOST):  # it may listen anew in a moment
+            time.sleep(0.02)
+    raise TimeoutError(f"no ps answered at {address} in {seconds} s")
 
 
 # region: parts
@@ -704,7 +705,7 @@ def evaluation(model, x, y, ps=None):
     return evaluate
 
 
-# region: leases
+# region: leases -- of this example only
 def leases(step, flags):
     """Returns (lease, count, {name: variable to save}), by which a part of w lends shards of rows.
 

@@ -17,6 +17,6 @@ fi
 tfrun --own-evaluator --ps "${PS:-1}" --workers "${WORKERS:-2}" -- \
     "$here/train_and_evaluate.py" --dataset "$records" --checkpoint-steps 250 --early-stopping 10 "$@"
 # A client asks the exported model; after --help or a dry run there is none.
-if [ -z "${DRY_RUN:-}" ] && [ -e "$OUTPUT_DIR/saved_model" ]; then
+if [ "${DRY_RUN:-0}" = 0 ] && [ -e "$OUTPUT_DIR/saved_model" ]; then
     python "$here/client.py" "$OUTPUT_DIR/saved_model" "$records"
 fi

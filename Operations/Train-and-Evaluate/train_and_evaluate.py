@@ -253,7 +253,7 @@ def main():
     train_until_stopped(cluster, model, data, update, flags)
 
 
-# From here to the end: the same text in every example with a parameter server. --------------------
+# From here to the end: the same text in every example with a parameter server, but for marked regions. 
 
 
 # region: protocol
@@ -290,7 +290,7 @@ def parse_flags():
         default = parser.get_default(name)
         if not isinstance(value, str) and value != default and not 0 < value < 2**31:
             least = "above" if default else "at least"
-            parser.error(f"argument --{name.replace('_', '-')}: must be {least} 0 and finite")
+            parser.error(f"argument --{name.replace('_', '-')}: must be {least} 0, below 2^31")
     return flags
 
 
@@ -373,12 +373,13 @@ def connect(address, seconds):
 
     Raises TimeoutError if no server answers within `seconds`. A call that takes longer fails, too.
     """
-    try:
-        return rpc.Client.create("grpc", address, timeout_in_ms=1000 * seconds)
-    except tf.errors.DeadlineExceededError:
-        raise TimeoutError(f"no ps answered at {address} in {seconds} s") from None
-    except PS_LOST:  # it has just closed its port, to listen anew
-        return connect(address, seconds)
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            return rpc.Client.create("grpc", address, timeout_in_ms=1000 * seconds)
+        except (tf.errors.DeadlineExceededError, *PS_LOST):  # it may listen anew in a moment
+            time.sleep(0.02)
+    raise TimeoutError(f"no ps answered at {address} in {seconds} s")
 
 
 # region: parts
@@ -929,7 +930,7 @@ class Metrics:
         print(f"update {step} of {self.flags.steps}", *words, flush=True)
 
 
-# region: evaluator
+# region: evaluator -- of this example only
 def step_of(checkpoint):
     """Returns the step that stands in the name of a checkpoint."""
     return int(checkpoint.rpartition("-")[2])
@@ -1000,7 +1001,7 @@ def export(model, checkpoint, directory):
     print(f"exported {checkpoint} to {path}", flush=True)
 
 
-# region: train_until_stopped
+# region: train_until_stopped -- of this example only
 MORE_FLAGS += [("updates-per-call", 10, "updates in one call; take 1 where one takes seconds")]
 MAX_PS_LOSSES = 5  # a worker gives up when it loses a ps more often than this between two updates
 STOPPED = 2**40  # added to the count of updates, it ends training early: none is left to take

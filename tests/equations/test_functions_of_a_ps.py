@@ -601,6 +601,16 @@ def test_a_ps_that_begins_while_a_worker_connects_is_not_lost(monkeypatch):
     assert script.connect("host:1", 20) == "client" and create.call_count == 2
 
 
+def test_a_port_that_never_gets_ready(monkeypatch):
+    """Catches a worker that asks for ever, or until Python's stack is full."""
+    script = examples.load(HOGWILD)
+    create = mock.Mock(side_effect=script.tf.errors.CancelledError(None, None, ""))
+    monkeypatch.setattr(script, "rpc", types.SimpleNamespace(Client=mock.Mock(create=create)))
+    with pytest.raises(TimeoutError, match="no ps answered at host:1 in 0.2 s"):
+        script.connect("host:1", 0.2)
+    assert 1 < create.call_count < 30
+
+
 def test_a_ps_waits_for_those_who_joined_and_have_not_left(tmp_path, monkeypatch):
     """Catches a ps that ends before a worker that has joined, or waits for one that has left.
 

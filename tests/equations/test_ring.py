@@ -293,7 +293,7 @@ def test_the_scripts_with_a_mistake_in_the_sum_run(tmp_path):
 # What goes wrong on the way.
 
 
-HURRIED = ("REQUIRED_WAIT_SECONDS = 120", "REQUIRED_WAIT_SECONDS = 2")
+HURRIED = ('"REQUIRED_WAIT_SECONDS", 120', '"REQUIRED_WAIT_SECONDS", 2')
 
 
 def at_step(step, what):

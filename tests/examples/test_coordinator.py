@@ -306,7 +306,7 @@ def test_a_checkpoint_fits_another_number_of_ps(quick, tmp_path):
     assert len(later) == 20 and np.mean(later) < 1  # 2.3 at the first values
 
 
-SHORT_WAIT = ("REQUIRED_WAIT_SECONDS = 120", "REQUIRED_WAIT_SECONDS = %d")
+SHORT_WAIT = ('"REQUIRED_WAIT_SECONDS", 120', '"REQUIRED_WAIT_SECONDS", %d')
 
 
 def alone(quick, folder, job, seconds):

@@ -67,7 +67,7 @@ def tool(root, *words):
 
 # Where the new example has marks.
 TO_FILL = [
-    *(SCRIPT, f"{NEW}/README.md", "tests/equations/delay_compensation.py"),
+    *(SCRIPT, f"{NEW}/README.md", f"{NEW}/run.sh", "tests/equations/delay_compensation.py"),
     *("lab/drawings/delay_compensation.py", "docs/costs.md", "docs/papers.txt", "CHANGELOG.md"),
 ]
 UNFINISHED = """

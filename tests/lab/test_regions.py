@@ -51,8 +51,9 @@ def name(path):
 
 
 def test_all_copies_are_the_same():
-    found, copies = regions.find_faults()
-    assert not found, "\n".join(found)
+    faults, copies = regions.find_faults()
+    faults += regions.find_unmarked(SCRIPTS)
+    assert not faults, "\n".join(faults)
     assert copies >= 20
     run = {examples.script_of(path) for path in support.launchers()}
     kinds = {path: examples.kind_of(path) for path in run}
@@ -112,6 +113,38 @@ def test_a_function_of_two_scripts_is_found(tmp_path):
 def test_a_wrong_marker_is_found(text, fault, tmp_path):
     faults, _ = problems_of(tmp_path, a=text)
     assert len(faults) == 1 and fault in faults[0]
+
+
+OWN = f"x = 1\n{examples.DIVIDER}\n\n\n# region: leases{{}}\ndef lease():\n    pass\n"
+
+
+@pytest.mark.parametrize("mark, is_right", [(" -- of this example only", True), ("", False)])
+def test_a_region_of_one_script_says_so(mark, is_right, tmp_path):
+    """Catches a text of one example below the divider, which says that all have the same text."""
+    paths = [tmp_path / f"{name}.py" for name in ("one", "other")]
+    paths[0].write_text(OWN.format(mark))
+    paths[1].write_text(OWN.replace("leases{}", "other -- of this example only"))
+    faults = regions.find_unmarked(paths)
+    words = "no other script has this region; write `-- of this example only` behind # region: leases"
+    assert [fault.partition(": ")[2] for fault in faults] == ([] if is_right else [words])
+
+
+@pytest.mark.parametrize("region", ["flat", "metrics", "peers"])
+def test_what_two_families_define_alike(region):
+    """Catches a change of a function or method that reaches one of the two families only."""
+    texts = regions.regions(examples.main_script("HogWild"))
+    texts |= regions.regions(examples.main_script("Ring-AllReduce"))
+    assert regions.find_unlike_twins(texts) == []
+    changes = {
+        "flat": ("tf.reshape(part, shape)", "tf.reshape(part, [-1])"),
+        "metrics": ("not np.isfinite(row.loss)", "np.isnan(row.loss)"),
+        "peers": ("120))", "12))"),
+    }
+    old, new = changes[region]
+    assert texts[region].count(old) == 1
+    faults = regions.find_unlike_twins(texts | {region: texts[region].replace(old, new)})
+    names = {"flat": "unpack", "metrics": "Metrics.push", "peers": "REQUIRED_WAIT_SECONDS"}
+    assert [fault.split()[0] for fault in faults] == [names[region]]
 
 
 # What stands above the divider, in this order.

@@ -97,6 +97,9 @@ def test_what_a_run_directory_gets(tmp_path):
         ("if True:\n    def load_data(name): return 0", None),
         ("from near import load_data as load", "load_data"),
         ("load_data()", "load_data"),
+        ("def helper(): load_data = 0", "load_data"),
+        ("class Helper:\n    def load_data(self): return 0", "load_data"),
+        ("rows = [load_data for load_data in ()]", "load_data"),
     ],
 )
 def test_how_a_problem_may_define_a_name(line, missing, tmp_path):
@@ -158,6 +161,13 @@ def test_a_text_of_any_editor(coding, tmp_path):
     done = support.run_to_end(TFRUN[0], "-c", code, path, HOGWILD, run, env=env)
     assert done.returncode == 0, done.stderr
     assert (run / "own_problem.py").read_text(encoding="utf-8") == "# ö →\n" + PLAIN
+
+
+def test_a_script_that_is_gone(tmp_path):
+    """Under horovodrun only the copy looks for the script: catches a traceback."""
+    command = ["horovodrun", "-np", "2", "python", str(tmp_path / "gone.py")]
+    with pytest.raises(ValueError, match=r"gone\.py cannot be read: No such file"):
+        problems.make_copy(problem(tmp_path / "own"), command)
 
 
 def test_horovod_runs_the_copy(tmp_path):

@@ -105,6 +105,17 @@ def test_what_is_launched_without_flags(launched, monkeypatch, folder):
     assert spec.directory == folder / "there"
 
 
+@pytest.mark.parametrize("value", ["", "0", "false"])
+def test_a_variable_that_switches_nothing_on(value, launched, monkeypatch):
+    """Catches a 0 that isolates, or that prints in place of training, and an empty number."""
+    for name in ("TFRUN_ISOLATE", "DRY_RUN"):
+        monkeypatch.setenv(name, value)
+    for name in ("TFRUN_TIMEOUT", "TFRUN_RESTARTS", "TFRUN_PATIENCE"):
+        monkeypatch.setenv(name, "")
+    spec = launched("train.py")[1].spec
+    assert (spec.isolated, spec.timeout, spec.restarts, spec.patience) == (False, None, 0, None)
+
+
 def test_an_evaluator_follows_the_run(launched):
     """Catches the script in its place, another task that gets its variable, and no last update."""
     spec = launched("--evaluator", "--env", "A=b", "train.py", "--steps", "70")[1].spec

@@ -53,15 +53,15 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     text = "one task more, of the type evaluator, which runs the script like the others"
     add("--own-evaluator", action="store_true", help=text)
     text = "stop everything after that many seconds and exit with 124 (TFRUN_TIMEOUT, or never)"
-    add("--timeout", type=seconds, default=variables.get("TFRUN_TIMEOUT"), metavar="S", help=text)
+    add("--timeout", type=seconds, default=variables.get("TFRUN_TIMEOUT") or None, metavar="S", help=text)
     text = "start a task that failed again, in its place, up to N times (TFRUN_RESTARTS, or 0)"
-    restarts = variables.get("TFRUN_RESTARTS", "0")
+    restarts = variables.get("TFRUN_RESTARTS") or "0"
     add("--restarts", type=count, default=restarts, metavar="N", help=text)
     text = "end the run after N tests without a better loss, or METRIC (TFRUN_PATIENCE, or never)"
-    patience = variables.get("TFRUN_PATIENCE")
+    patience = variables.get("TFRUN_PATIENCE") or None
     add("--patience", type=early_stop.patience, default=patience, metavar="[METRIC=]N", help=text)
     text = "run in a network of its own, which nothing outside can reach; Linux only "
-    isolated = bool(variables.get("TFRUN_ISOLATE"))
+    isolated = is_switched_on("TFRUN_ISOLATE")
     add("--isolate", action="store_true", default=isolated, help=text + "(TFRUN_ISOLATE=1)")
     amount = resources.per_role(resources.whole)
     text = "cores of its own for each such task; Linux"
@@ -85,13 +85,18 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     text = "put the data and the model of this file into the script's place for them (PROBLEM)"
     add("--problem", default=variables.get("PROBLEM"), metavar="FILE", help=text)
     text = "print a bash script that does the same without tfrun (also: DRY_RUN=1)"
-    add("--dry-run", action="store_true", default=bool(variables.get("DRY_RUN")), help=text)
+    add("--dry-run", action="store_true", default=is_switched_on("DRY_RUN"), help=text)
     add("script", help="the training script; or horovodrun, which starts the workers itself")
     add("arguments", nargs=argparse.REMAINDER, help="what the script gets")
     flags = parser.parse_args(arguments)
     if wrong := contradiction(flags):
         parser.error(wrong)
     return flags
+
+
+def is_switched_on(name: str) -> bool:
+    """Returns whether an environment variable is set, to anything but 0 or false."""
+    return os.environ.get(name, "").lower() not in ("", "0", "false")
 
 
 def command_lines() -> str:

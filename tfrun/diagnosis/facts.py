@@ -154,7 +154,7 @@ def gaps_of(metrics: TaskMetrics, push: np.ndarray, pull: np.ndarray) -> tuple[n
     """Returns the seconds between updates, and which of them have a test: arrays as push is."""
     last = np.concatenate([pull[:1], push[:-1]])
     gap = np.maximum(pull - last, 0.0)
-    ends = metrics.tests["push_time"]
+    ends = metrics.test_ends
     # A test in this gap ends after the update before it, and before w was pulled again.
     before = np.searchsorted(ends, last, side="right")
     return gap, np.searchsorted(ends, pull, side="right") > before
@@ -216,7 +216,7 @@ def worker_of(
         waiting = np.maximum(wait - way, 0.0)
         way = way + pulling
         longest = float(gap_with_tests.max(initial=0.0))
-        test_ends = metrics.tests["push_time"]
+        test_ends = metrics.test_ends
         rows = np.concatenate([metrics.pushes["push_time"], test_ends])
         own, last = rows[(rows >= begin) & (rows <= end)], float(rows.max())
     own_usual = usual
@@ -322,12 +322,12 @@ def of_run(
         seen = places.read(data.directory, name)
         arguments = metrics, window, others_times, usual, least_waits, usage, seen
         workers.append(worker_of(name, *arguments))
-    rows = [r for m in tasks.values() for r in (m.pushes["push_time"], m.tests["push_time"])]
+    rows = [r for m in tasks.values() for r in (m.pushes["push_time"], m.test_ends)]
     all_rows = np.concatenate([np.empty(0), *rows])
     at_end = now if now is not None else ended
     last = float(all_rows.max()) if all_rows.size else math.nan
     limit = max(LEAST_SILENCE, SILENT_UPDATES * usual) if usual == usual else math.inf
-    test_ends = np.concatenate([np.empty(0), *(m.tests["push_time"] for m in tasks.values())])
+    test_ends = np.concatenate([np.empty(0), *(m.test_ends for m in tasks.values())])
     stalls = silences(all_rows[all_rows >= begin], test_ends, limit) if begin < end else []
     ps_tasks = {n: u for n, u in (usage.tasks if usage else {}).items() if n.startswith("ps-")}
     ps_uses = [use for task in ps_tasks.values() if (use := task.between(*window))]

@@ -242,6 +242,10 @@ class Run:
         n = scaling.asked(self.spec.directory)
         if n is None:
             return
+        if self.is_ps_done():
+            self.say("the ps has ended: no worker joins or leaves any more")
+            scaling.answer(self.spec.directory)
+            return
         workers = self.unfinished("worker")
         leaving = [task.index for task in workers if task.leave_by is not None]
         staying = [task.index for task in workers if task.leave_by is None]
@@ -306,16 +310,21 @@ class Run:
         with contextlib.suppress(OSError):  # a full disk: they wait for it, as long as they may
             scaling.mark(self.spec.directory, self.rank(task)).touch()
 
+    def is_ps_done(self) -> bool:
+        """Returns whether the run had a ps, and none is left."""
+        return "ps" in self.spec.jobs and not self.unfinished("ps")
+
     def end_leavers(self) -> None:
         """Ends the workers that have not left in time, and those for which the run has ended."""
-        is_over = "ps" in self.spec.jobs and not self.unfinished("ps")
         for task in self.unfinished("worker"):
-            if is_over and not self.has_taken_part(task) and task.leave_by is None:
+            if self.is_ps_done() and not self.has_taken_part(task) and task.leave_by is None:
                 task.leave_by = time.monotonic()
                 self.say(f"{task.name} has come too late: the run has ended")
             if task.leave_by is not None and time.monotonic() > task.leave_by:
-                task.was_stopped = True
-                task.signal(signal.SIGKILL)
+                if task.running():
+                    task.was_stopped = True
+                    task.signal(signal.SIGKILL)
+                task.start_at = None
 
     def handle_failure(self, task: Task) -> bool:
         """Starts a task that failed again, or lets it go; returns True where the run must stop."""

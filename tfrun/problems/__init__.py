@@ -61,15 +61,23 @@ def read(path: pathlib.Path) -> tuple[str, ast.Module]:
 
 
 def defined(tree: ast.AST) -> set[str]:
-    """Returns the names that a module defines, by statements of any kind."""
-    names = set()
-    for node in ast.walk(tree):
+    """Returns the names that a module defines, by statements of any kind.
+
+    What a function, a class or a comprehension defines for itself is none of them.
+    """
+    names, nodes = set(), [tree]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            names.add(node.name)
+            continue
+        if isinstance(node, (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
+            continue
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             names.add(node.id)
-        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            names.add(node.name)
         elif isinstance(node, ast.alias):
             names.add(node.asname or node.name)
+        nodes.extend(ast.iter_child_nodes(node))
     return names
 
 
@@ -126,9 +134,8 @@ def make_copy(problem: str | pathlib.Path | None, command: Sequence[str]) -> Pro
         raise ValueError(
             f"{problem} defines no {' and no '.join(missing)}: see Your-Model/README.md"
         )
-    copy, regions = REGION.subn(
-        lambda _: IMPORTS.format(problem.name), script.read_text(encoding="utf-8")
-    )
+    script_text, _ = read(script)
+    copy, regions = REGION.subn(lambda _: IMPORTS.format(problem.name), script_text)
     if not regions:
         raise ValueError(
             f"{script} takes no other problem, for it has no region `problem`: "

@@ -91,7 +91,7 @@ def of_task(
     pull = np.fmax(last, np.fmin(metrics.pushes["pull_time"], ready))
     tests = [
         Activity(task, "evaluation", begin, end)
-        for begin, end in zip(metrics.tests["pull_time"], metrics.tests["push_time"])
+        for begin, end in zip(metrics.test_begins, metrics.test_ends)
         if math.isfinite(begin) and span[0] <= end <= span[1]  # older scripts left no begin
     ]
     in_updates = [((pull < test.end - LATE) & (push > test.begin + LATE)).any() for test in tests]

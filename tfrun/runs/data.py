@@ -27,6 +27,16 @@ class TaskMetrics:
     tests: dict[str, np.ndarray]
     spans: list[tuple[float, float]]  # of each start its first and last time; inf, -inf: no row
 
+    @property
+    def test_begins(self) -> np.ndarray:
+        """When each test began; its time stands in the file in the column of a push's pull."""
+        return self.tests["pull_time"]
+
+    @property
+    def test_ends(self) -> np.ndarray:
+        """When each test ended."""
+        return self.tests["push_time"]
+
     @classmethod
     def read(cls, *paths: pathlib.Path) -> "TaskMetrics | None":
         """Returns the TaskMetrics in the files of one task; None where they have no header.

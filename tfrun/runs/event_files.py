@@ -56,7 +56,7 @@ class Events:
                     last = {name: column[-1] for name, column in second.items()}
                     self.write_scalars(task, last, means(second, before))
                     before = last["push_time"]
-            self.counts[task] = len(times), len(tests["push_time"])
+            self.counts[task] = len(times), len(metrics.test_ends)
 
     def write_scalars(
         self, task: str, row: Mapping[str, float], scalars: Mapping[str, float]
