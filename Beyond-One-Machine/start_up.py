@@ -77,25 +77,25 @@ def run(launcher, steps, seconds):
     return pushes[0] - began, ended - pushes[-1]
 
 
-def table(found):
+def table(record):
     """Returns the table of the page."""
     rows = []
-    for engine, times in found["engines"].items():
+    for engine, times in record["engines"].items():
         name = engine if engine == "tfrun" else f"[{engine}]({engine}/)"
         rows.append(
             (name, result_tables.spread(times["first"]), result_tables.spread(times["end"]))
         )
     n = len(times["first"])
     versions = ", ".join(
-        version if name in found["engines"] else f"{name} {version}"
-        for name, version in found["versions"].items()
+        version if name in record["engines"] else f"{name} {version}"
+        for name, version in record["versions"].items()
     )
     return result_tables.table(
         ["engine", "to the first update, s", "from the last update to the end, s"],
         rows,
-        f"{f'Median (and range) of {n} runs' if n > 1 else 'One run'} on {found['date']}: HogWild "
-        f"with {found['steps']} updates, 1 ps and 2 workers; {found['cores']} cores, with a load "
-        f"of {found['load']:.0f}. {versions}.",
+        f"{f'Median (and range) of {n} runs' if n > 1 else 'One run'} on {record['date']}: HogWild "
+        f"with {record['steps']} updates, 1 ps and 2 workers; {record['cores']} cores, with a load "
+        f"of {record['load']:.0f}. {versions}.",
     )
 
 

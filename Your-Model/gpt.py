@@ -62,8 +62,8 @@ def make_model(data):
 
 def loss(y, outputs):
     """Returns the cross-entropy of each row, the mean over its bytes."""
-    each = keras.losses.sparse_categorical_crossentropy(y, outputs, from_logits=True)
-    return keras.ops.mean(each, axis=-1)
+    losses = keras.losses.sparse_categorical_crossentropy(y, outputs, from_logits=True)
+    return keras.ops.mean(losses, axis=-1)
 
 
 def bits(y, outputs):

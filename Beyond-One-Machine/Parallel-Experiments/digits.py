@@ -16,7 +16,7 @@ def load(dataset):
         import keras
 
         (x, y), (x_test, y_test) = getattr(keras.datasets, dataset).load_data()
-        x, x_test = [each.reshape(len(each), -1) / 255 for each in (x, x_test)]
+        x, x_test = [images.reshape(len(images), -1) / 255 for images in (x, x_test)]
     else:
         raise ValueError(f"dataset must be digits, mnist or fashion_mnist, is {dataset!r}")
     return x.astype("float32"), y.astype("int32"), x_test.astype("float32"), y_test.astype("int32")

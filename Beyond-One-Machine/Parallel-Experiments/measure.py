@@ -26,14 +26,14 @@ GRID = {"learning_rate": [0.001, 0.01], "dropout": [0.0, 0.5]}
 WAYS = [("one process", False, 1), ("two processes", False, 2), ("Spark, two slots", True, 2)]
 
 
-def table(found):
+def table(results):
     """Returns the table of the page."""
-    times = found["seconds"]
+    times = results["seconds"]
     return result_tables.table(
         ["the 2×2 grid", "seconds"],
         [(way, result_tables.spread(seconds)) for way, seconds in times.items()],
-        f"Median (and range) of {len(next(iter(times.values())))} runs on {found['date']}; "
-        f"{found['cores']} cores, with a load of {found['load']:.0f}.",
+        f"Median (and range) of {len(next(iter(times.values())))} runs on {results['date']}; "
+        f"{results['cores']} cores, with a load of {results['load']:.0f}.",
     )
 
 

@@ -122,10 +122,10 @@ def run_inside(folder, command, n_nodes, cpus):
         for process in started:
             if process.poll() is not None:
                 raise RuntimeError(f"{process.args[0]} has ended")
-        found = subprocess.run(
+        sinfo = subprocess.run(
             ["sinfo", "-h", "-o", "%T %D"], env=env, capture_output=True, text=True
         )
-        return found.stdout.split() == ["idle", str(n_nodes)]
+        return sinfo.stdout.split() == ["idle", str(n_nodes)]
 
     try:
         wait_until(idle, "the nodes are not idle")

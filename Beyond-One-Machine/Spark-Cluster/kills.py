@@ -76,7 +76,7 @@ def main():
     parser.number("--steps", 4000, "updates of the run")
     flags = parser.parse_args()
     given = os.environ.get("OUTPUT_DIR") or tempfile.mkdtemp(prefix="kills-")
-    directory, found, since = pathlib.Path(given).resolve(), {}, 0
+    directory, kills, since = pathlib.Path(given).resolve(), {}, 0
     command = [sys.executable, HERE / "spark_launch.py", "--chief", "--workers", "1"]
     command += ["--attempts", "9", HERE / "../../HogWild/hogwild.py", "--steps", str(flags.steps)]
     command += ["--checkpoint-steps", str(CHECKPOINT_STEPS)]
@@ -96,17 +96,17 @@ def main():
             wait_for(all_new, run, f"new tasks after the kill of the {victim}")
             began = time.time()  # the old ones are dead, and the new ones import TensorFlow
             wait_for(lambda began=began: updates(directory)[-1][0] > began, run, "training again")
-            made = updates(directory)
-            before = max(step for when, step in made if since < when < began)
-            again, after = next(update for update in made if update[0] > began)
+            history = updates(directory)
+            before = max(step for when, step in history if since < when < began)
+            again, after = next(update for update in history if update[0] > began)
             since = began
-            found[victim] = {
+            kills[victim] = {
                 "tasks_after": round(began - killed, 1),
                 "update_after": round(again - killed, 1),
                 "last_update": before,
                 "first_update": after,
             }
-            print(f"[kills] {victim}: {found[victim]}", flush=True)
+            print(f"[kills] {victim}: {kills[victim]}", flush=True)
         code = run.wait(WAIT)
     except (RuntimeError, StopIteration, psutil.Error, subprocess.TimeoutExpired) as error:
         print("kills.py: %s" % (error or "there is no executor to kill"), file=sys.stderr)
@@ -125,7 +125,7 @@ def main():
             "cores": os.cpu_count(),
             "load": round(os.getloadavg()[1], 1),
         }
-        runs.append({**setting, "kills": found})
+        runs.append({**setting, "kills": kills})
         flags.output.write_text(json.dumps(runs, indent=1) + "\n")
         result_tables.leave(flags.output.with_suffix(".txt"), table(runs))
     return 0

@@ -63,8 +63,8 @@ def wait_for(pattern, times, daemons, log):
     """What a pattern finds in a log, so many times. Raises RuntimeError if that does not come."""
     deadline = time.monotonic() + WAIT
     while time.monotonic() < deadline and all(daemon.poll() is None for daemon in daemons):
-        if len(found := re.findall(pattern, log.read_text())) >= times:
-            return found
+        if len(matches := re.findall(pattern, log.read_text())) >= times:
+            return matches
         time.sleep(0.1)
     raise RuntimeError("Spark did not start:\n" + log.read_text()[-1000:])
 

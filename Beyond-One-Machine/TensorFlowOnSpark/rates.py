@@ -149,14 +149,14 @@ def tables(measured):
     """Returns {the name of a file: the table of the page that it holds}."""
     columns = "way", "examples/s a worker", "of Spark-Cluster's", "next_batch, us", "NumPy, us"
     rows = []
-    base = statistics.median(each["rate"] for each in measured["ways"]["Spark-Cluster"])
+    base = statistics.median(result["rate"] for result in measured["ways"]["Spark-Cluster"])
     for way, rounds in measured["ways"].items():
-        rate, parts = spread([each["rate"] for each in rounds]), []
+        rate, parts = spread([result["rate"] for result in rounds]), []
         for name in ("next_batch", "numpy", "run"):
-            part = spread([each.get("parts", {}).get(name, 0) for each in rounds])
+            part = spread([result.get("parts", {}).get(name, 0) for result in rounds])
             parts.append(cell(part) if part["median"] >= 0.05 else "")
         rows.append((way, cell(rate), f"{rate['median'] / base:.0%}", *parts))
-    alone = [(name, cell(each)) for name, each in measured["alone"].items()]
+    alone = [(name, cell(figures)) for name, figures in measured["alone"].items()]
     least, most = min(measured["load"]), max(measured["load"])
     about = f"{len(rounds)} rounds, with a load of {least:.0f} to {most:.0f}.\n{measured['about']}."
     return {
@@ -197,7 +197,7 @@ def main():
         alone.append({**queue_alone(records[: 32 * 200], blocks[:200]), **spark_alone(records)})
         measured = {
             "ways": ways,
-            "alone": {name: spread([each[name] for each in alone]) for name in alone[0]},
+            "alone": {name: spread([row[name] for row in alone]) for name in alone[0]},
             "load": load,
             "about": text_tables.setting(f"TensorFlow {hogwild.tf.version.VERSION}", *versions),
         }

@@ -99,9 +99,9 @@ def draw_seconds(
     figure, panels = charts.subplots(1.7 + 0.24 * len(rows), 1, len(tasks), squeeze=False)
     lines = []
     for number, (axes, (task, title)) in enumerate(zip(panels[0], tasks.items())):
-        places = {place: rows_of_task[task].get(row) for place, row in enumerate(rows)}
+        by_place = {place: rows_of_task[task].get(row) for place, row in enumerate(rows)}
         shown_rows = [
-            (place, result) for place, result in places.items() if result and result["runs"]
+            (place, result) for place, result in by_place.items() if result and result["runs"]
         ]
         edge = right_edge([result for _, result in shown_rows])
         axes.axvspan(edge, 1.16 * edge, color="#eeeeee", zorder=0)

@@ -64,7 +64,7 @@ def looks(rows: Evaluations, what: str, length: float | None) -> list[tuple[floa
     means = np.convolve(values, np.ones(LOOKS_OF_A_MEAN) / LOOKS_OF_A_MEAN, "valid")
     enough = slice(LOOKS_OF_A_MEAN - 1, None)
     candidates = zip(moments[enough].tolist(), means.tolist(), rows_before[enough].tolist())
-    return [look for look in candidates if np.isfinite(look[1])]
+    return [point for point in candidates if np.isfinite(point[1])]
 
 
 def arrival(

@@ -34,11 +34,11 @@ def main():
         },
     )
     model = tf.saved_model.load(flags.model)
-    said = tf.argmax(model.serve(example["x"]), axis=1)
+    predictions = tf.argmax(model.serve(example["x"]), axis=1)
     print("the first labels:     ", *example["y"][:10].numpy())
-    print("what the model says:  ", *said[:10].numpy())
-    right = int(tf.math.count_nonzero(said == example["y"]))
-    print("right: %d of %d, %.1f%%" % (right, len(said), 100 * right / len(said)))
+    print("what the model says:  ", *predictions[:10].numpy())
+    right = int(tf.math.count_nonzero(predictions == example["y"]))
+    print("right: %d of %d, %.1f%%" % (right, len(predictions), 100 * right / len(predictions)))
 
 
 if __name__ == "__main__":

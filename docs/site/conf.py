@@ -126,8 +126,8 @@ def adapt(app, name, source):
         source[0] = source[0].replace(site, f"\n\n**Play:** {play}")
         source[0] += contents()
     if name == "Basics-Tutorial/index":
-        found = re.findall(r"\(([\w-]+)\.ipynb\)", source[0])
-        source[0] += tree("The course", *dict.fromkeys("Basics-Tutorial/" + n for n in found))
+        notebooks = re.findall(r"\(([\w-]+)\.ipynb\)", source[0])
+        source[0] += tree("The course", *dict.fromkeys("Basics-Tutorial/" + n for n in notebooks))
 
 
 def setup(app):

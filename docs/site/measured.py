@@ -38,8 +38,8 @@ def law(words):
     """Returns the race's settings of a law of times, by its name in a measurement."""
     if "one slow" in words:
         return {"cv": 0, "slow": 5}
-    found = re.search(r"CV ([\d.]+)", words)
-    return {"cv": float(found[1]) if found else 0 if "constant" in words else 1, "slow": 1}
+    match = re.search(r"CV ([\d.]+)", words)
+    return {"cv": float(match[1]) if match else 0 if "constant" in words else 1, "slow": 1}
 
 
 def number(x):
@@ -55,13 +55,13 @@ def row(rate=None, staleness=None, more=None):
     return ", ".join([*words, *filter(None, [more])])
 
 
-def preset(page, name, state, rows, said=""):
-    """Returns a button of the race. rows: {algorithm: words}; said: a sentence behind the page."""
-    said = said or (
+def preset(page, name, state, rows, sentence=""):
+    """Returns a button of the race. rows: {algorithm: words}; sentence: it follows the page."""
+    sentence = sentence or (
         "measured what stands in the table's last column, for another problem (digits): "
         "compare gradients a second, and the order."
     )
-    return {"page": page, "name": name, "state": state, "rows": rows, "said": said}
+    return {"page": page, "name": name, "state": state, "rows": rows, "said": sentence}
 
 
 def scaling(results):
@@ -99,16 +99,16 @@ def slow_network(results):
 
 def same_staleness(results):
     """Returns the preset of Same-Staleness, and what both of its runs measured."""
-    said = []
+    phrases = []
     for cv in (0, 1):
         runs = results[f"same rate: 8 workers, CV {cv}"]
         late, loss = (median(r[name] for r in runs) for name in (LATE, "test_loss"))
-        said.append(f"CV {cv}: staleness {late:.3g}, test loss {loss:.2g}")
+        phrases.append(f"CV {cv}: staleness {late:.3g}, test loss {loss:.2g}")
     state = {"n": 8, "cv": 0, "slow": 1, "ps": 0, "mean": 100, "rate": 0.25, "batch": 64}
     state["pick"] = "async"
-    said = "; ".join(said)
+    text = "; ".join(phrases)
     name = "8 workers, one rate"
-    return preset("Same-Staleness", name, state, {"async": said}, f"measured: {said}.")
+    return preset("Same-Staleness", name, state, {"async": text}, f"measured: {text}.")
 
 
 def compare(results):
@@ -120,8 +120,8 @@ def compare(results):
     for task, name in COMPARED.items():
         rows, taken = {}, []
         for example, algorithm in ALGORITHMS.items():
-            places = (f"{task}: {example}", f"{task}: Further-Algorithms/{example}")
-            runs = next((results[key]["runs"] for key in places if key in results), None)
+            keys = (f"{task}: {example}", f"{task}: Further-Algorithms/{example}")
+            runs = next((results[key]["runs"] for key in keys if key in results), None)
             if runs is None:
                 continue
             times = [(run.get("reached"), run.get("first_look")) for run in runs]
@@ -137,9 +137,9 @@ def compare(results):
         mean = round(1000 * (median(taken) or 0.03), 1)  # one process does not write its own
         state = {"n": 8, **law(task), "ps": 0, "T": 8, "mean": mean}
         if rows:
-            said = "measured the seconds in the table's last column, to 97% accuracy on digits, "
-            said += "another problem, so the order may differ."
-            yield preset("Compare", name, state, rows, said)
+            text = "measured the seconds in the table's last column, to 97% accuracy on digits, "
+            text += "another problem, so the order may differ."
+            yield preset("Compare", name, state, rows, text)
 
 
 def own_points(results):
@@ -196,9 +196,9 @@ def script(known):
 def table(presets):
     """Returns the presets' numbers as a table, for browsers that run no scripts."""
     rows = [
-        [f"{each['page']}: {each['name']}", EXAMPLES[algorithm], words]
-        for each in presets
-        for algorithm, words in each["rows"].items()
+        [f"{button['page']}: {button['name']}", EXAMPLES[algorithm], words]
+        for button in presets
+        for algorithm, words in button["rows"].items()
     ]
     rows = "".join("<tr><td>" + "<td>".join(map(html.escape, row)) + "\n" for row in rows)
     head = "<caption>Measured here</caption><thead><tr><th>cluster<th>example<th>found"

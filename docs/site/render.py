@@ -50,7 +50,7 @@ def table(head, lines):
 
     What stands in the first column holds for the lines below it, too.
     """
-    names = [(found.start(), found[0]) for found in re.finditer(r"\S+(?: \S+)*", head)]
+    names = [(match.start(), match[0]) for match in re.finditer(r"\S+(?: \S+)*", head)]
     starts = [start for start, _ in names]
     lines = list(filter(str.strip, lines))
     # A column whose entries do not begin below its name stays as it is.

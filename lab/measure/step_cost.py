@@ -155,12 +155,12 @@ def schemes(
     workers in a machine.
     """
     all_reduce = ring(n, S, B, a)
-    in_turn, together = (f(n, S, B, a, P) for f in (ps_in_turn, ps_together))
+    in_turn, at_once = (f(n, S, B, a, P) for f in (ps_in_turn, ps_together))
     machines = math.ceil(n / inside)
     lowest, highest = ps_asynchronous(n, c, S, B, a, P)
     return {
         "ps, asynchronous": (n * lowest, n * highest),
-        "ps, synchronous": (c + min(in_turn, together), c + max(in_turn, together)),
+        "ps, synchronous": (c + min(in_turn, at_once), c + max(in_turn, at_once)),
         "ring": step_range(c, all_reduce),
         "halving and doubling": step_range(c, halving_doubling(n, S, B, a)),
         "tree, 64 pieces": step_range(c, tree(n, S, B, a, 64)),

@@ -36,14 +36,14 @@ pod_templates = examples.load(HERE / "validate.py").pod_templates
 def templates(name):
     """{path: the template of a pod} of all pods of a file."""
     return {
-        "{} {}{}".format(name, each["metadata"]["name"], path): template
-        for each in documents(name)
-        for path, template in pod_templates(each).items()
+        "{} {}{}".format(name, document["metadata"]["name"], path): template
+        for document in documents(name)
+        for path, template in pod_templates(document).items()
     }
 
 
 WITH_PODS = {path.name: templates(path.name) for path in MANIFESTS if templates(path.name)}
-PODS = {path: template for each in WITH_PODS.values() for path, template in each.items()}
+PODS = {path: template for group in WITH_PODS.values() for path, template in group.items()}
 
 
 def enter(env, *arguments):
@@ -94,10 +94,10 @@ def trainer_pods():
 @pytest.mark.parametrize("pods", [plain_pods, trainer_pods])
 def test_each_pod_gets_its_place_in_the_cluster(pods, tmp_path):
     """Catches an address that no pod has, a pod that the others do not know, and wrong counts."""
-    made = pods()
-    configs = [config_of(env, tmp_path / "script.py")[0] for _, _, env in made]
+    entries = pods()
+    configs = [config_of(env, tmp_path / "script.py")[0] for _, _, env in entries]
     known = []
-    for (host, template, env), config in zip(made, configs):
+    for (host, template, env), config in zip(entries, configs):
         task = config["task"]
         address = config["cluster"][task["type"]][task["index"]]
         port = template["spec"]["containers"][0]["ports"][0]["containerPort"]
@@ -204,8 +204,8 @@ def test_containers_are_confined(path):
     context = pod["securityContext"]
     assert context["runAsNonRoot"] is True and context["seccompProfile"]["type"] == "RuntimeDefault"
     assert not {"hostNetwork", "hostPID", "hostIPC"} & set(pod)
-    volumes = {each["name"]: each for each in pod["volumes"]}
-    assert not any("hostPath" in each for each in volumes.values())
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    assert not any("hostPath" in volume for volume in volumes.values())
     assert pod["containers"] and "initContainers" not in pod
     for container in pod["containers"]:
         mine = container["securityContext"]
@@ -216,7 +216,7 @@ def test_containers_are_confined(path):
         }
         resources = container["resources"]
         assert set(resources["requests"]) == set(resources["limits"]) == {"cpu", "memory"}
-        mounts = {each["mountPath"]: volumes[each["name"]] for each in container["volumeMounts"]}
+        mounts = {mount["mountPath"]: volumes[mount["name"]] for mount in container["volumeMounts"]}
         assert mounts["/runs"]["persistentVolumeClaim"] == {"claimName": "runs"}
         assert "emptyDir" in mounts["/tmp"]
 
@@ -247,7 +247,7 @@ def test_only_pods_of_the_run_reach_its_ports(name):
 
 def test_a_failed_task_starts_again_under_its_name():
     """Catches rules that Kubernetes refuses together, and a second chief beside the first."""
-    jobs = [each["spec"] for each in documents("plain.yaml", "Job")]
+    jobs = [document["spec"] for document in documents("plain.yaml", "Job")]
     for runtime in documents("trainjob.yaml", "TrainingRuntime"):
         parts = runtime["spec"]["template"]["spec"]["replicatedJobs"]
         jobs += [part["template"]["spec"] for part in parts]
@@ -281,7 +281,7 @@ def test_the_image_has_what_the_manifests_name():
         assert str(context["runAsUser"]) == str(context["fsGroup"]) == user, path
         container = template["spec"]["containers"][0]
         if container.get("command", [])[:2] == ["tfrun", "evaluate"]:
-            env = {each["name"]: each.get("value") for each in container["env"]}
+            env = {variable["name"]: variable.get("value") for variable in container["env"]}
             assert container["command"][2:] == [env["OUTPUT_DIR"], "--follow"]
         if "command" not in container:
             script = support.ROOT / container["args"][0]
@@ -348,5 +348,5 @@ def test_manifests_are_valid_by_the_published_schemas(tmp_path):
     done = validate(*copies)
     assert done.returncode == 1, done.stdout
     for copy, (_, _, new, message) in zip(copies, BROKEN):
-        said = [line for line in done.stderr.splitlines() if line.startswith(copy.name + ": ")]
-        assert len(said) == 1 and re.search(message, said[0]), (new, done.stderr)
+        errors = [line for line in done.stderr.splitlines() if line.startswith(copy.name + ": ")]
+        assert len(errors) == 1 and re.search(message, errors[0]), (new, done.stderr)

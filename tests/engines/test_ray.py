@@ -59,8 +59,8 @@ def test_killed_processes_come_back(tmp_path):
             def step(number=number):
                 assert run.process.poll() is None, run.file.read_text()
                 text = run.file.read_text().split(f"attempt {number}: all tasks begin")[-1]
-                found = re.findall(r"chief 0\] update (\d+) of", text)
-                return int(found[-1]) if found else 0
+                updates = re.findall(r"chief 0\] update (\d+) of", text)
+                return int(updates[-1]) if updates else 0
 
             first = support.wait_until(step, 100, f"attempt {number} trains")
             support.wait_until(lambda first=first: step() > first + 200, 60, "it has checkpoints")
@@ -70,8 +70,8 @@ def test_killed_processes_come_back(tmp_path):
         code, output = run.end()
     assert code == 0, output
     assert run.chiefs == 1
-    for said in "worker 0 was killed by signal 9", "chief 0: its Ray worker has died":
-        assert f"[ray] {said}\n" in output
+    for message in "worker 0 was killed by signal 9", "chief 0: its Ray worker has died":
+        assert f"[ray] {message}\n" in output
     starts = re.findall(r"all tasks begin\n(?:(?!attempt).*\n)*?.*?update (\d+) of", output)
     steps_at_start = list(map(int, starts))
     assert len(starts) == 3 and steps_at_start[1] >= 100, starts

@@ -57,17 +57,17 @@ def test_where_each_rank_is(counts, distribution, nodes, launch):
 
 
 def variables(**more):
-    found = {"SLURM_STEP_NODELIST": "n[1-2]", "SLURM_STEP_TASKS_PER_NODE": "2,1"}
-    return {**found, "SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", **more}
+    defaults = {"SLURM_STEP_NODELIST": "n[1-2]", "SLURM_STEP_TASKS_PER_NODE": "2,1"}
+    return {**defaults, "SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", **more}
 
 
 def test_steps_at_once_have_ports_of_their_own(launch):
     """Catches two jobs on one node that share a port, or two steps of one job or of neighbours."""
     ports = collections.Counter()
     for job in range(1000, 1200):
-        made = launch.addresses(variables(SLURM_JOB_ID=str(job)))
-        assert [address.split(":")[0] for address in made] == ["n1", "n1", "n2"]
-        ports.update(int(address.split(":")[1]) for address in made)
+        addresses = launch.addresses(variables(SLURM_JOB_ID=str(job)))
+        assert [address.split(":")[0] for address in addresses] == ["n1", "n1", "n2"]
+        ports.update(int(address.split(":")[1]) for address in addresses)
     assert set(ports.values()) == {1} and min(ports) >= 20000 and max(ports) < 32800
     seen = collections.Counter()
     for job in range(1000, 1030):
@@ -139,9 +139,9 @@ for gpus in {}, dict(gpus_per_node=0, gpus_per_task=0), dict(gpus_per_node=1, gp
         print("FOUND", type(error).__name__, error)
 """
     done = support.python(code)
-    found = re.findall("FOUND (.*)", done.stdout)
-    assert len(found) == 3, done.stderr
-    on_cpus, no_gpus, first = found
+    texts = re.findall("FOUND (.*)", done.stdout)
+    assert len(texts) == 3, done.stderr
+    on_cpus, no_gpus, first = texts
     mended = "TensorFlow has mended its resolver, at least in part: change the README. " + on_cpus
     assert "FileNotFoundError" in on_cpus and "nvidia-smi" in on_cpus, mended
     assert "ValueError" in no_gpus, mended + no_gpus
@@ -168,15 +168,15 @@ def test_a_real_slurm_deals_out_the_ranks_as_we_think(tmp_path):
     steps.append("salloc -N2 -n5 bash -c '%s & %s; wait'" % (2 * ("srun --overlap " + launch,)))
     code, output = on_slurm("\n".join(steps), tmp_path / "run")
     assert code == 0, output
-    found = re.findall(r"RANK (\d) (.*)", output)
-    assert len(found) == 25, output
-    clusters = {json.dumps(json.loads(text)["cluster"]) for _, text in found}
+    matches = re.findall(r"RANK (\d) (.*)", output)
+    assert len(matches) == 25, output
+    clusters = {json.dumps(json.loads(text)["cluster"]) for _, text in matches}
     assert len(clusters) == 5
-    ports = [set(re.findall(r":(\d+)", each)) for each in clusters]
+    ports = [set(re.findall(r":(\d+)", cluster)) for cluster in clusters]
     assert len(set.union(*ports)) == 25
-    hosts = {"".join(re.findall(r"n(\d):", each)) for each in clusters}
+    hosts = {"".join(re.findall(r"n(\d):", cluster)) for cluster in clusters}
     assert hosts == {"11122", "12121", "11221"}, hosts
-    for rank, text in found:
+    for rank, text in matches:
         place = {
             "type": ["ps", "ps", "chief", "worker", "worker"][int(rank)],
             "index": [0, 1, 0, 0, 1][int(rank)],
@@ -212,8 +212,8 @@ def test_a_job_trains_and_goes_on_after_a_kill(tmp_path):
     assert result["workers"] == 2 and result["restarts"] and "missing" not in result
     first = re.findall(r"\n1: update (\d+) of", output.split("the job begins again")[1])[0]
     assert int(first) > 100, output
-    made = {row["global_step"] for row in support.pushes(directory)}
-    assert len(set(range(1, 3001)) - made) <= 2
+    steps = {row["global_step"] for row in support.pushes(directory)}
+    assert len(set(range(1, 3001)) - steps) <= 2
 
 
 @pytest.mark.long

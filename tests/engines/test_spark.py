@@ -89,21 +89,21 @@ def test_killed_processes_come_back(cluster, tmp_path):
     support.wait_until(lambda: not executors(process), 20, "the executors have ended")
     assert code == 0, output
     assert run.chiefs == 1
-    found = json.loads(figures.read_text())[-1]["kills"]
-    assert list(found) == VICTIMS
+    kills = json.loads(figures.read_text())[-1]["kills"]
+    assert list(kills) == VICTIMS
     last = 0
-    for victim, each in found.items():
-        assert each["update_after"] < support.patience(30), (victim, each)
+    for victim, kill in kills.items():
+        assert kill["update_after"] < support.patience(30), (victim, kill)
         # Not from the start, nor from the checkpoint of an earlier kill; and not past what was.
-        assert last < each["first_update"] <= each["last_update"] + 1, (victim, each)
-        last = each["first_update"]
+        assert last < kill["first_update"] <= kill["last_update"] + 1, (victim, kill)
+        last = kill["first_update"]
     attempts = re.findall(r"attempt (\d+): all tasks begin", output)
     assert attempts == [str(number) for number in range(1, len(VICTIMS) + 2)]
     result = support.result(directory)
     assert result["test_accuracy"] >= 0.95 and result["steps"] == 4000
-    made = {row["global_step"] for row in support.pushes(directory)}
+    steps = {row["global_step"] for row in support.pushes(directory)}
     # A task that is killed may have taken its ticket, and not have told of it.
-    assert len(set(range(1, 4001)) - made) <= len(found)
+    assert len(set(range(1, 4001)) - steps) <= len(kills)
 
 
 @pytest.mark.needs("java")

@@ -110,13 +110,13 @@ def test_the_answer_of_a_host(code, output, due, monkeypatch):
 
     monkeypatch.setattr(hosts.subprocess, "run", run)
     (host,) = hosts.parse("me@a")
-    found = hosts.ask({host: {"do": "check"}})[host]
+    answer = hosts.ask({host: {"do": "check"}})[host]
     if due == "ssh":
-        assert "ssh" in found["wrong"] and "me@a" in found["wrong"]
+        assert "ssh" in answer["wrong"] and "me@a" in answer["wrong"]
     elif isinstance(due, str):
-        assert found == {"wrong": due.format(python=sys.executable, root=hosts.ROOT)}
+        assert answer == {"wrong": due.format(python=sys.executable, root=hosts.ROOT)}
     else:
-        assert found == due
+        assert answer == due
     assert seen["input"] == '{"do": "check"}\n'
     target = seen["command"].index("me@a")
     assert seen["command"][0] == "ssh" and seen["command"][target - 1] == "--"
@@ -291,8 +291,8 @@ def test_a_task_at_a_host(code, by_itself, due, monkeypatch, tmp_path, capfd):
         monkeypatch.setattr(agent, "SILENCE", 0)
         monkeypatch.setattr(agent, "GRACE", 0.1)
         assert agent.task(request) == 1
-    said = capfd.readouterr().out
-    assert said == f"tfrun: another process is this task, and has {tmp_path}/.worker-1.lock\n"
+    text = capfd.readouterr().out
+    assert text == f"tfrun: another process is this task, and has {tmp_path}/.worker-1.lock\n"
 
 
 @pytest.mark.parametrize(
@@ -495,8 +495,8 @@ if index == 2:
         # The same addresses after the restart.
         configs = [line.partition("] ")[2] for line in lines if '"worker": [' in line]
         assert len(configs) == 5 and len(set(configs)) == 1
-        found = json.loads(configs[0])
-        assert [a.split(":")[0] for a in found["ps"] + found["worker"]] == (
+        addresses = json.loads(configs[0])
+        assert [a.split(":")[0] for a in addresses["ps"] + addresses["worker"]] == (
             ["host1", "host1", "host2", "host2"]
         )
 

@@ -29,7 +29,7 @@ def test_what_is_measured(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == "left out: Broken: exit code 3, 0 updates: no disk\n"
-    found = json.loads((tmp_path / "found.json").read_text())["engines"]
-    assert list(found) == ["tfrun"]
-    first, end = found["tfrun"]["first"], found["tfrun"]["end"]
+    results = json.loads((tmp_path / "found.json").read_text())["engines"]
+    assert list(results) == ["tfrun"]
+    first, end = results["tfrun"]["first"], results["tfrun"]["end"]
     assert len(first) == len(end) == 2 and min(first) >= 0.5 and min(end) >= 1.0

@@ -92,7 +92,7 @@ def by_spark(script, folders, shape, monkeypatch):
     """Each partition is on a host of its own; returns the hosts."""
     launch = examples.load(engines.FOLDER / "Spark-Cluster" / "spark_launch.py")
     n, current = len(folders), threading.local()
-    roles, barrier, said = launch.launching.tasks(*shape), threading.Barrier(n), [None] * n
+    roles, barrier, messages = launch.launching.tasks(*shape), threading.Barrier(n), [None] * n
 
     class Context:
         get = staticmethod(lambda: Context())
@@ -104,9 +104,9 @@ def by_spark(script, folders, shape, monkeypatch):
             return [types.SimpleNamespace(address=f"{host}:4040") for host in HOSTS[:n]]
 
         def allGather(self, text):
-            said[current.number] = text
+            messages[current.number] = text
             barrier.wait(20)
-            return list(said)
+            return list(messages)
 
     pyspark = types.ModuleType("pyspark")
     pyspark.BarrierTaskContext = Context
@@ -138,8 +138,8 @@ def test_each_task_gets_its_place_in_the_cluster(engine, shape, tmp_path, monkey
     for folder in folders:
         folder.mkdir()
     hosts = engine(tmp_path / "train.py", folders, shape, monkeypatch)
-    found = [json.loads((folder / "task.json").read_text()) for folder in folders]
-    configs = [config for config, *_ in found]
+    tasks = [json.loads((folder / "task.json").read_text()) for folder in folders]
+    configs = [config for config, *_ in tasks]
     assert [(config["task"]["type"], config["task"]["index"]) for config in configs] == due
     cluster = configs[0]["cluster"]
     assert all(config["cluster"] == cluster for config in configs)
@@ -150,8 +150,8 @@ def test_each_task_gets_its_place_in_the_cluster(engine, shape, tmp_path, monkey
     assert [address.rsplit(":", 1)[0] for address in own] == hosts
     assert len(set(own)) == len(due)
     if engine is not by_slurm:  # it has ports below those that the kernel gives away
-        assert all(held for _, held, *_ in found)
+        assert all(held for _, held, *_ in tasks)
     if engine is not by_ray:  # Ray itself deals out GPUs
-        assert [gpus for _, _, gpus, _ in found] == ["-1" if job == "ps" else None for job in jobs]
+        assert [gpus for _, _, gpus, _ in tasks] == ["-1" if job == "ps" else None for job in jobs]
     ports = [address.rpartition(":")[2] if job == "ps" else None for address, job in zip(own, jobs)]
-    assert [listens for *_, listens in found] == [port and f"0.0.0.0:{port}" for port in ports]
+    assert [listens for *_, listens in tasks] == [port and f"0.0.0.0:{port}" for port in ports]

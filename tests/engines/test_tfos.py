@@ -36,12 +36,12 @@ def test_both_modes_train(tmp_path):
         flags = ["--steps", "800", "--epochs", "3"]
         ends = list(pool.map(lambda mode: run(tmp_path / mode, mode, *flags), modes))
     assert [code for code, _ in ends] == [0, 0], ends
-    found = {mode: support.result(tmp_path / mode / mode) for mode in modes}
-    assert found["tensorflow"]["examples"] == 800 * 32
-    assert found["spark"]["examples"] == 3 * 1437
-    assert found["spark"]["times_fed"] == [3, 3]
+    results = {mode: support.result(tmp_path / mode / mode) for mode in modes}
+    assert results["tensorflow"]["examples"] == 800 * 32
+    assert results["spark"]["examples"] == 3 * 1437
+    assert results["spark"]["times_fed"] == [3, 3]
     for mode, (_, lines) in zip(modes, ends):
-        accuracy = found[mode]["accuracy"]
+        accuracy = results[mode]["accuracy"]
         assert accuracy > 0.8, mode
         head = f"[tfos] InputMode.{mode.upper()}: test accuracy {accuracy:.1%}"
         assert any(line.startswith(head) for line in lines), lines
@@ -75,7 +75,7 @@ def test_fed_mini_batches_train_a_model_as_with_keras():
             layers.Dense(3, kernel_regularizer=penalty),
         ]
     )
-    batches, inputs, found = [(data[0][:20], data[1][:20]), (data[0][20:], data[1][20:])], [], []
+    batches, inputs, losses = [(data[0][:20], data[1][:20]), (data[0][20:], data[1][20:])], [], []
     with tf.Graph().as_default(), tf.Session() as session:
         vector, state = hogwild.shared_variables(model, 1)
         own = hogwild.copy_of_state(model, state, 0)
@@ -89,13 +89,13 @@ def test_fed_mini_batches_train_a_model_as_with_keras():
         session.run(tf.local_variables_initializer())
         w, on_ps = session.run([hogwild.unpack(model, vector), state])
         for batch in batches:
-            found.append(session.run([loss, push], dict(zip(inputs, batch)))[0])
+            losses.append(session.run([loss, push], dict(zip(inputs, batch)))[0])
         last, kept = session.run([hogwild.unpack(model, vector), own])
     due = []
     for batch in batches:
         mean, w, on_ps = problem.keras_step(model, w, on_ps, [batch])
         due.append(mean)
-    compared = {"losses": (found, due), "parameters": (last, w), "state": (kept, on_ps)}
+    compared = {"losses": (losses, due), "parameters": (last, w), "state": (kept, on_ps)}
     interleaved.check_apart(compared, 1e-5)
 
 

@@ -27,33 +27,33 @@ Block = collections.namedtuple("Block", "kind places text")
 
 def blocks(text):
     """The blocks of the page in order. Raises ValueError where one is of no kind."""
-    found = []
+    page_blocks = []
     for language, body in re.findall(r"^```(\w*)\n(.*?)^```$", text, re.M | re.S):
         first, _, rest = body.partition("\n")
         place = re.fullmatch(r"# (.*?)(?::.*)?", first)
         if language == "python" and re.fullmatch(r"# My-Model/\w+\.py", first):
-            found.append(Block("file", [first[2:]], body))
+            page_blocks.append(Block("file", [first[2:]], body))
         elif language == "text":
-            found.append(Block("output", [], body))
+            page_blocks.append(Block("output", [], body))
         elif language:
             raise ValueError(f"a block of {language} is neither a file nor a command: {body}")
         elif (rest if place else body).startswith(tuple(NOT_RUN)):
-            found.append(Block("not run", [], body))
+            page_blocks.append(Block("not run", [], body))
         elif place and "terminal" in place[1]:
-            found.append(Block("run", re.findall(r"\b\d\b|host2", place[1]), body))
+            page_blocks.append(Block("run", re.findall(r"\b\d\b|host2", place[1]), body))
         elif place:
             raise ValueError(f"no terminal has the name {place[1]}")
         else:
-            found.append(Block("run", [], body))
-    return found
+            page_blocks.append(Block("run", [], body))
+    return page_blocks
 
 
 def test_each_block_is_run_or_listed():
     """Catches a block that the other test would pass over, and a reason without its block."""
     text = PAGE.read_text()
-    found = blocks(text)
-    assert 2 * len(found) == len(re.findall("(?m)^ *```", text))
-    kinds = collections.Counter(block.kind for block in found)
+    page_blocks = blocks(text)
+    assert 2 * len(page_blocks) == len(re.findall("(?m)^ *```", text))
+    kinds = collections.Counter(block.kind for block in page_blocks)
     assert kinds["not run"] == len(NOT_RUN) == text.count("*not run here*):"), kinds
     assert kinds["run"] >= 15 and kinds["file"] == 2, kinds
     for other in "```sh\nrm x\n```\n", "```\n# on the moon\nrm x\n```\n":

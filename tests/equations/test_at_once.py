@@ -148,15 +148,15 @@ def step_of(workers):
     return int(worker.session.run(next(v for v in worker.globals if v.op.name == "global_step")))
 
 
-def check_one_of(found, candidates, where):
+def check_one_of(numbers, candidates, where):
     """Asserts that each number is that of a candidate; a mistake fails by the name of the numbers.
 
     Parts of w on two ps may have the pushes in different orders.
     """
     wrong = []
-    for name in sorted(found):
+    for name in sorted(numbers):
         due = [np.float64(interleaved.flat(values[name])) for values in candidates]
-        apart = np.min([np.abs(found[name] - each) for each in due], axis=0).max()
+        apart = np.min([np.abs(numbers[name] - candidate) for candidate in due], axis=0).max()
         if not apart < 1e-5:
             wrong.append(f"{name}: {apart:g} apart from any order, {where}")
     assert not wrong, "\n".join(wrong)
@@ -216,17 +216,17 @@ def meet(script, folder, text=None):
             else:
                 pushes, was_held = gates.meet(way, first, [second])
             held_once |= was_held and way is not None
-            found = {k: push for k, push in enumerate(pushes)}
-            rows = {order: {k: each.push(k) for k in order} for order, each in due.items()}
+            actual = {k: push for k, push in enumerate(pushes)}
+            rows = {order: {k: model.push(k) for k in order} for order, model in due.items()}
             where = f"held at gate {way}"
             like = [
-                np.allclose([found[k] for k in (0, 1)], [row[k] for k in (0, 1)], atol=1e-5)
+                np.allclose([actual[k] for k in (0, 1)], [row[k] for k in (0, 1)], atol=1e-5)
                 for row in rows.values()
             ]
             assert any(like), f"steps: {pushes}, {where}"
-            made = step_of(workers)
-            assert made == len(before) + 2, f"steps: {made} are counted, {where}"
-            check_one_of(workers.values(), [each.values() for each in due.values()], where)
+            count = step_of(workers)
+            assert count == len(before) + 2, f"steps: {count} are counted, {where}"
+            check_one_of(workers.values(), [model.values() for model in due.values()], where)
         assert held_once
         check_over(workers)
 
@@ -252,16 +252,16 @@ def meet_in_closures(text=None):
             ]
             gates.passed.clear()
             one()
-            ways, made = list(dict.fromkeys(gates.passed)), 1
+            ways, steps = list(dict.fromkeys(gates.passed)), 1
             assert len(ways) == 3
             for way in ways:
                 tickets, was_held = gates.meet(way, one, [two])
-                made, where = made + 2, f"held at gate {way}"
+                steps, where = steps + 2, f"held at gate {way}"
                 assert was_held
-                assert sorted(tickets) == [made - 2, made - 1], f"steps: {tickets}, {where}"
-                found = {"parameters": interleaved.flat(session.run(w))}
-                due = {"parameters": [first - made / 2, 10 * first - made / 2]}
-                check_one_of(found, [due], where)
+                assert sorted(tickets) == [steps - 2, steps - 1], f"steps: {tickets}, {where}"
+                values = {"parameters": interleaved.flat(session.run(w))}
+                due = {"parameters": [first - steps / 2, 10 * first - steps / 2]}
+                check_one_of(values, [due], where)
 
 
 def test_closures_that_meet_lose_nothing():

@@ -45,7 +45,7 @@ ON_THE_WORKER = [
 ]
 
 
-def rows(quick, script, folder, changes, together):
+def rows(quick, script, folder, changes, updates_per_call):
     """Returns the pushes of each task, and the messages of an update.
 
     There is one worker, but for those that step together.
@@ -55,7 +55,7 @@ def rows(quick, script, folder, changes, together):
     text = examples.replaced(script, [*changes, *COUNTED])
     path.write_text(text.replace('\n\nif __name__ == "__main__":', ADDED))
     workers = 2 if support.synchronous(script) else 1
-    words = ["--steps", str(STEPS), "--updates-per-call", str(together)]
+    words = ["--steps", str(STEPS), "--updates-per-call", str(updates_per_call)]
     codes, output = quick.run(path, folder / "run", *words, workers=workers)
     assert not any(codes), output
     tasks = {}
@@ -74,7 +74,7 @@ def compare(quick, script, folder, changes=()):
     for task in one:
         steps = [row["global_step"] for row in many[task]]
         assert steps == list(range(1, STEPS + 1)), f"steps: {steps}"
-        losses = np.array([[row["loss"] for row in each[task]] for each in (many, one)])
+        losses = np.array([[row["loss"] for row in run[task]] for run in (many, one)])
         apart = np.abs(losses[0] - losses[1]).max()
         assert apart < 1e-4 and np.ptp(losses) > 1e-4, f"losses: {apart} apart"
     assert sent == MESSAGES, f"messages: {sent}"

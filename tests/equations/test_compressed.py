@@ -82,10 +82,10 @@ def vectors(shapes, steps, n):
     As of a pixel that is always dark, the first row of the first matrix is 0.
     """
     size, random = sum(map(np.prod, shapes)), np.random.RandomState(3)
-    made = 0.01 * random.randn(steps, n, size) * np.exp(random.randn(size))
-    made *= random.rand(steps, n, size) < 0.9
-    made[:, :, : shapes[0][-1]] = 0
-    return made.astype(np.float32)
+    gradients = 0.01 * random.randn(steps, n, size) * np.exp(random.randn(size))
+    gradients *= random.rand(steps, n, size) < 0.9
+    gradients[:, :, : shapes[0][-1]] = 0
+    return gradients.astype(np.float32)
 
 
 def check_compressor(name, n, text=None, shapes=ring_workers.SHAPES):
@@ -104,9 +104,9 @@ def check_compressor(name, n, text=None, shapes=ring_workers.SHAPES):
         script.leave(ring)
         return rows, e
 
-    with ring_workers.rings(SCRIPT, n, text) as (script, made):
-        done = ring_workers.together(made, work)
-    assert not [each for each in done if isinstance(each, OSError)], done
+    with ring_workers.rings(SCRIPT, n, text) as (script, rings):
+        done = ring_workers.run_at_once(rings, work)
+    assert not [result for result in done if isinstance(result, OSError)], done
     wrong = []
     for step in range(STEPS):
         p, c, mean, _, Q = zip(*[rows[step] for rows, _ in done])
@@ -131,8 +131,8 @@ def check_compressor(name, n, text=None, shapes=ring_workers.SHAPES):
         ]
     else:
         sums = [sum(row[1].astype(float) for row in rows) for rows, _ in done]
-        together = n * sum(row[2].astype(float) for row in done[0][0]) + sum(e for _, e in done)
-        if expected.biased and not np.abs(together - given.sum((0, 1))).max() < 1e-5:
+        total = n * sum(row[2].astype(float) for row in done[0][0]) + sum(e for _, e in done)
+        if expected.biased and not np.abs(total - given.sum((0, 1))).max() < 1e-5:
             wrong.append(f"{name}, sum: of all workers together")
     for k in range(n if expected.biased else 0):
         if not (apart := np.abs(sums[k] + done[k][1] - given[:, k].sum(0)).max()) < 1e-5:
@@ -169,8 +169,8 @@ def test_the_bytes(n):
         script.leave(ring)
         return sent, apart
 
-    with ring_workers.rings(SCRIPT, n) as (script, made):
-        done = ring_workers.together(made, work)
+    with ring_workers.rings(SCRIPT, n) as (script, rings):
+        done = ring_workers.run_at_once(rings, work)
     assert all(0 <= apart <= 1 for _, apart in done), done
     for compress, size in {"top-k": 8 * 172, "sign": 4 + 2154, "qsgd": 4 + SIZE}.items():
         assert [sent[compress] for sent, _ in done] == n * [(n - 1) * size], compress
@@ -189,13 +189,13 @@ def check_everything_is_sent(compress, text=None, **flags):
     def work(ring):
         script.join(ring, "the same")
         call = Compressor(script, ring, expected, compress, **flags)
-        found = [call(p, number)[1] for number, p in enumerate(given[:, ring.rank])]
+        outputs = [call(p, number)[1] for number, p in enumerate(given[:, ring.rank])]
         script.leave(ring)
-        return found
+        return outputs
 
-    with ring_workers.rings(SCRIPT, 3, text) as (script, made):
-        found = ring_workers.together(made, work)[0]
-    assert np.abs(np.array(found) - given.mean(1)).max() < 1e-5 * np.abs(given).max()
+    with ring_workers.rings(SCRIPT, 3, text) as (script, rings):
+        means = ring_workers.run_at_once(rings, work)[0]
+    assert np.abs(np.array(means) - given.mean(1)).max() < 1e-5 * np.abs(given).max()
 
 
 def test_all_entries_or_all_columns_are_ring_allreduce():
@@ -255,8 +255,8 @@ def distance(compress, apart, remember, **flags):
         script.leave(ring)
         return w
 
-    with ring_workers.rings(SCRIPT, 2) as (script, made):
-        return np.abs(ring_workers.together(made, work)[0] - 1).max()
+    with ring_workers.rings(SCRIPT, 2) as (script, rings):
+        return np.abs(ring_workers.run_at_once(rings, work)[0] - 1).max()
 
 
 def test_without_e_top_k_and_sign_stall():
@@ -302,23 +302,23 @@ def check_training(quick, folder, name, changes=(), n=2):
     )
     assert codes == [0] * n, output
     folders = ring_workers.folders(folder, n)
-    w = [np.load(each / "w.npy") for each in folders]
-    e = [np.load(each / "e.npy").astype(float) for each in folders]
-    losses = [[row["loss"] for row in support.pushes(each)] for each in folders]
+    w = [np.load(path / "w.npy") for path in folders]
+    e = [np.load(path / "e.npy").astype(float) for path in folders]
+    losses = [[row["loss"] for row in support.pushes(path)] for path in folders]
     forget, gradient = flags.pop("forget-error", 0), problem.gradient_on_digits(n)
     expected = EQUATION.REFERENCE(ring_workers.SHAPES, n, seed=problem.SEED, **flags)
     wrong, moved = [], 0
     for step in range(STEPS):
-        if not all(np.array_equal(each[step + 1], w[0][step + 1]) for each in w):
+        if not all(np.array_equal(history[step + 1], w[0][step + 1]) for history in w):
             wrong.append(f"{what}, ranks: not bit for bit the same after step {step}")
         now = w[0][step].astype(float)
-        found = [gradient(k, step, expected.cut(now)) for k in range(n)]
-        g = [np.concatenate(parts, axis=None) for _, parts in found]
-        due = [loss for loss, _ in found]
-        if not np.abs(np.subtract([each[step] for each in losses], due)).max() < 1e-5:
+        pairs = [gradient(k, step, expected.cut(now)) for k in range(n)]
+        g = [np.concatenate(parts, axis=None) for _, parts in pairs]
+        due = [loss for loss, _ in pairs]
+        if not np.abs(np.subtract([history[step] for history in losses], due)).max() < 1e-5:
             wrong.append(f"{what}, losses: others in step {step}")
         moved = moved + problem.LR * sum(g) / n
-        e_now = [each[step] for each in e]
+        e_now = [history[step] for history in e]
         due, e_due, sure = expected.step(now, e_now, g, problem.LR, step, forget)
         apart = np.abs(w[0][step + 1] - due)[np.all(sure, 0)].max()
         if not apart < 2e-5:
@@ -328,7 +328,7 @@ def check_training(quick, folder, name, changes=(), n=2):
                 wrong.append(f"{what}, errors: {apart:g} on worker {k} in step {step}")
         assert np.mean(sure) > 0.99
     if expected.biased and not forget:
-        left = w[0][0] - w[0][STEPS] + sum(each[STEPS] for each in e) / n - moved
+        left = w[0][0] - w[0][STEPS] + sum(history[STEPS] for history in e) / n - moved
         if not np.abs(left).max() < 1e-5:
             wrong.append(f"{what}, sum: of all lr * g, {np.abs(left).max():g} apart")
     assert not wrong, "\n".join(wrong)
@@ -357,8 +357,8 @@ def test_training_is_the_equation(name, n, quick, tmp_path):
 
 def mistakes(training):
     """The mistakes that a training shows, or a C by itself, of which core has some."""
-    found = equations.mistakes([SCRIPT], core=0 if training else 1)
-    return [each for each in found if each.values[1].startswith(TRAINING) == training]
+    cases = equations.mistakes([SCRIPT], core=0 if training else 1)
+    return [case for case in cases if case.values[1].startswith(TRAINING) == training]
 
 
 def case_of(fails):
@@ -385,10 +385,10 @@ def test_a_mistake_in_the_training_is_caught(script, fails, changes, quick, tmp_
 def test_the_scripts_with_a_mistake_in_a_compressor_run(tmp_path):
     """Each with the compressor that has the mistake."""
     texts, default = {}, '"power", "C in'
-    for each in mistakes(False):
-        _, fails, changes = each.values
+    for case in mistakes(False):
+        _, fails, changes = case.values
         chosen = default.replace("power", CASES[case_of(fails)]["compress"])
-        texts[each.id] = examples.replaced(SCRIPT, [*changes, (default, chosen)])
+        texts[case.id] = examples.replaced(SCRIPT, [*changes, (default, chosen)])
     support.run_well(texts, tmp_path, ps=0)
 
 
@@ -401,7 +401,7 @@ GATHERED = "            all_gather(of_all, ring)\n"
 def check_going_on(quick, folder, name, changes=()):
     """The named comparisons of a run of three that goes on with one that nobody stopped."""
     flags = command_line(CASES[name]) + CHECKPOINTS
-    found = {}
+    parameters = {}
     for kind, ends in {"whole": [14], "stopped": [7, 14]}.items():
         for end in ends:
             codes, output = ring_workers.train(
@@ -409,8 +409,8 @@ def check_going_on(quick, folder, name, changes=()):
             )
             assert not any(codes), output
         chief, *_ = ring_workers.folders(folder / kind)
-        found[kind] = models.saved_values(support.newest_checkpoint(chief))["w"]
-    apart = np.abs(np.subtract(*found.values())).max()
+        parameters[kind] = models.saved_values(support.newest_checkpoint(chief))["w"]
+    apart = np.abs(np.subtract(*parameters.values())).max()
     assert apart == 0, f"parameters: {apart:g} apart"
 
 

@@ -52,7 +52,7 @@ def train(first, text=None, gradient=gradient):
         return history, moved
 
     with ring_workers.joining(script, len(first), 20, script.both_ways) as all_rings:
-        done = ring_workers.together(all_rings, work)
+        done = ring_workers.run_at_once(all_rings, work)
     assert not [worker for worker in done if isinstance(worker, OSError)], done
     return [np.array(part) for part in zip(*done)]
 

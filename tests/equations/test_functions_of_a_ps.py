@@ -238,18 +238,18 @@ def check_threads(script=HOGWILD, text=None, steps=400):
         for thread in threads:
             thread.join(support.patience(60))
         after = workers.servers.vector("w")
-    made = np.array(replies[0] + replies[1])
-    assert sorted(made[:, 0]) == list(range(steps)), "steps: a ticket is missing, or was twice"
+    rows = np.array(replies[0] + replies[1])
+    assert sorted(rows[:, 0]) == list(range(steps)), "steps: a ticket is missing, or was twice"
     assert over == [True, True], "steps: a thread has not heard of the end"
     assert min(map(len, replies)) > 0, "steps: one thread has made all pushes"
     apart = np.abs(after + steps * moved).max()
     assert apart == 0, f"parameters: {apart:g} apart from the sum of all pushes"
-    torn = (made[:, 2] != made[:, 3]).sum()
+    torn = (rows[:, 2] != rows[:, 3]).sum()
     assert torn == 0, f"torn: {torn} replies have numbers of different updates in one part"
     # Whoever has a ticket has moved w once he gets the reply; the other one may be about to.
-    late = made[:, 1] - made[:, 2]
+    late = rows[:, 1] - rows[:, 2]
     assert late.max() <= 1, f"version: it is {late.max():g} updates ahead of w"
-    assert (made[:, 0] < made[:, 1]).all(), "version: without the worker's own push"
+    assert (rows[:, 0] < rows[:, 1]).all(), "version: without the worker's own push"
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def check_lock(script, changes=(), pushes=40):
     flags = command_line({**file.FLAGS, "learning_rate": rate})
     with in_process.Workers(script, 2, flags, text=text, ps=1) as workers:
         expected = file.REFERENCE(workers.parameters(), 2, gradient, rate, **file.FLAGS)
-        begin, made = threading.Barrier(2), []
+        begin, rows = threading.Barrier(2), []
 
         def work(worker):
             begin.wait(60)
@@ -280,7 +280,7 @@ def check_lock(script, changes=(), pushes=40):
             for _ in range(pushes):
                 version = int(held[0])
                 loss, ticket, _ = worker.push(held)
-                made.append((ticket, version, worker.rank, loss))
+                rows.append((ticket, version, worker.rank, loss))
                 held = worker.reply.version, worker.reply.w
 
         threads = [threading.Thread(target=work, args=[worker]) for worker in workers]
@@ -290,13 +290,13 @@ def check_lock(script, changes=(), pushes=40):
             thread.join(support.patience(60))
         values = workers.values()
     history, apart = [expected.copy()], []
-    for _, version, k, loss in sorted(made):
+    for _, version, k, loss in sorted(rows):
         now, expected.w = expected.w, history[version]
         expected.pull(k)
         expected.w, expected.pulled[k] = now, (version, expected.pulled[k][1])
         apart.append(abs(expected.push(k)[0] - loss))
         history.append(expected.copy())
-    assert [ticket for ticket, *_ in sorted(made)] == list(range(2 * pushes)), "steps: not all"
+    assert [ticket for ticket, *_ in sorted(rows)] == list(range(2 * pushes)), "steps: not all"
     assert max(apart) < 1e-4, f"losses: {max(apart):g} apart"
     for name, due in expected.values().items():
         far = np.abs(values[name] - interleaved.flat(due)).max()
@@ -340,7 +340,7 @@ SYNC = examples.main_script("Synchronous-SGD")
 
 def check_together(changes=(), n=3, steps=30, seconds=10):
     """Threads that push as they come, one of them slowly to the second part, make the steps."""
-    text, made = examples.replaced(SYNC, [*SMOOTH, *changes]), []
+    text, rows = examples.replaced(SYNC, [*SMOOTH, *changes]), []
     gradient = gradient_on_digits(n, "tanh")
     with in_process.Workers(SYNC, n, command_line({}), text=text) as workers:
         expected = references.Synchronous(workers.parameters(), n, gradient, LR)
@@ -350,7 +350,7 @@ def check_together(changes=(), n=3, steps=30, seconds=10):
             with contextlib.suppress(worker.script.tf.errors.OpError):  # a wait that was ended
                 for _ in range(steps):
                     loss, ticket, staleness = worker.push(held)
-                    made.append((ticket, worker.rank, staleness, loss))
+                    rows.append((ticket, worker.rank, staleness, loss))
                     held = worker.reply.version, worker.reply.w
 
         late = workers.workers[0].ps.clients[1].functions
@@ -363,9 +363,9 @@ def check_together(changes=(), n=3, steps=30, seconds=10):
             thread.join(max(0, end - time.monotonic()))
         values = workers.values()["parameters"]
     due = [(step, k, 0) for step in range(steps) for k in range(n)]
-    assert [row[:3] for row in sorted(made)] == due, "steps: not one gradient a worker and step"
+    assert [row[:3] for row in sorted(rows)] == due, "steps: not one gradient a worker and step"
     losses = [loss for _ in range(steps) for loss in expected.joint_step(range(n))]
-    apart = np.abs(np.subtract(losses, [loss for *_, loss in sorted(made)])).max()
+    apart = np.abs(np.subtract(losses, [loss for *_, loss in sorted(rows)])).max()
     assert apart < 1e-4, f"losses: {apart:g} apart"
     apart = np.abs(values - interleaved.flat(expected.w)).max()
     assert apart < 1e-4, f"parameters: {apart:g} apart"
@@ -456,9 +456,9 @@ def check_going_on(script, folder, changes=()):
         for v, value in zip(second.workers[0].model.non_trainable_variables, state):
             v.assign(value)
         losses.append([second.workers[0].push()[:2] for _ in range(7)])
-        found = second.values()
-    found["losses"], due["losses"] = losses
-    apart = {name: np.abs(np.subtract(found[name], due[name])).max(initial=0) for name in due}
+        values = second.values()
+    values["losses"], due["losses"] = losses
+    apart = {name: np.abs(np.subtract(values[name], due[name])).max(initial=0) for name in due}
     wrong = [f"{name}: {value:g} apart" for name, value in apart.items() if not value < 1e-5]
     assert not wrong, "\n".join(wrong)
 
@@ -470,7 +470,7 @@ def check_places(folder, changes=()):
     """Each worker's place in its files is what it has read, also on ps that come later."""
     data, text = equations.of(FILES).PROBLEM(FILES, 2, folder)[0], examples.replaced(FILES, changes)
 
-    def places(workers):
+    def file_positions(workers):
         last = workers.workers[0].ps.parts["w"][-1]
         return [
             worker.ps.call_one("place", last).get_value()[0].numpy().tolist() for worker in workers
@@ -479,16 +479,16 @@ def check_places(folder, changes=()):
     with in_process.Workers(FILES, 2, command_line({}), data, text) as first:
         for k in 0, 1, 1:
             first.workers[k].push()
-        found = [places(first)]
+        positions = [file_positions(first)]
         path = f"{folder}/model.ckpt-3_temp/all"
         saved = [(name, place, v.read_value()) for name, place, v in first.servers.saved]
         first.script.write(path, saved)
         first.script.merge(str(folder), 3, [path])
     with in_process.Workers(FILES, 2, command_line({}), data, text) as second:
         second.script.restore(str(folder), second.servers.saved)
-        found.append(places(second))
+        positions.append(file_positions(second))
     due = [[0, BATCH], [1, BATCH]]  # a file has the rows of one mini-batch
-    assert found == [due, due], f"places: {found}"
+    assert positions == [due, due], f"places: {positions}"
 
 
 def test_places_in_files_go_on(tmp_path):
@@ -774,27 +774,27 @@ def check_row(script=HOGWILD, changes=(), ps=3):
             client.crossed.clear()
         update.get_concrete_function(tf.timestamp(), version, w_k)
         crossed = sum(sum(client.crossed) for client in worker.ps.clients)
-        _, made = row()
+        _, values = row()
         due = {"bytes": crossed, "examples": T * BATCH, "local_steps": T, "staleness": 0}
         for name, value in {**due, "global_step": 1}.items():
-            if made[name] != value:
-                wrong.append(f"{name}: {made[name]:g}, not {value}")
+            if values[name] != value:
+                wrong.append(f"{name}: {values[name]:g}, not {value}")
         for name in late:
             for _ in range(3):  # on a busy machine something else may be late, too
-                for each in late:
-                    late[each] = SECONDS if each == name else 0.0
-                began, made = row()
-                waits, took = made["wait_seconds"], made["push_time"] - began
+                for key in late:
+                    late[key] = SECONDS if key == name else 0.0
+                began, values = row()
+                waits, took = values["wait_seconds"], values["push_time"] - began
                 # An elastic worker pushes before its gradients; another one may pull later.
                 long = took >= 0.9 * SECONDS or (worker.begin and name == "gradient")
-                times = long and (made["pull_time"] == began or worker.pulls)
-                found = [] if times else [f"times: {made['pull_time'] - began:g}, {took:g}"]
+                times = long and (values["pull_time"] == began or worker.pulls)
+                faults = [] if times else [f"times: {values['pull_time'] - began:g}, {took:g}"]
                 waited = waits >= 0.9 * SECONDS
                 if waited != (name == "push") or not 0 <= waits <= took:
-                    found.append(f"wait_seconds: {waits:g}, where the {name} is late")
-                if not found:
+                    faults.append(f"wait_seconds: {waits:g}, where the {name} is late")
+                if not faults:
                     break
-            wrong += found
+            wrong += faults
     assert not wrong, "\n".join(wrong)
 
 

@@ -34,8 +34,8 @@ class Worker:
         self.w = script.tf.Variable(np.full(SIZE, k, np.float32))
         self.number = script.tf.Variable(0, dtype=script.tf.int64)
 
-    def begin(self, made=0, alike="the same"):
-        self.peers.begin(self.number, self.w, alike, made)
+    def begin(self, steps=0, alike="the same"):
+        self.peers.begin(self.number, self.w, alike, steps)
 
     def gradient(self, w, number):
         g = self.gradient_of(self.k, int(number), w.numpy())
@@ -43,8 +43,8 @@ class Worker:
 
     def step(self):
         """Makes a step; returns (staleness, bytes)."""
-        made = self.script.algorithm(self.w, self.number, self.gradient, self.peers, self.flags)
-        return int(made.late), int(made.moved)
+        result = self.script.algorithm(self.w, self.number, self.gradient, self.peers, self.flags)
+        return int(result.late), int(result.moved)
 
     def ask(self):
         """Averages as an active worker, with one neighbour."""
@@ -109,19 +109,19 @@ def gossip(n, text=None, gradient=lambda k, number, w: 0 * w, begun=None, **flag
         patch.setenv("TF_GRPC_REUSE_PORT", "1")
         if begun is not None:
             script.OPTIONAL_WAIT_SECONDS = 0.5
-        made = [Worker(script, addresses, k, gradient, **flags) for k in range(n)]
+        workers = [Worker(script, addresses, k, gradient, **flags) for k in range(n)]
         try:
-            together(made if begun is None else [made[k] for k in begun], Worker.begin)
-            yield made
+            run_at_once(workers if begun is None else [workers[k] for k in begun], Worker.begin)
+            yield workers
         finally:
             script.over = True
-            for worker in made:
+            for worker in workers:
                 worker.close()
             for s in held:
                 s.close()
 
 
-def together(workers, work):
+def run_at_once(workers, work):
     """Returns [work(worker) of each], all at once."""
     with concurrent.futures.ThreadPoolExecutor(max(1, len(workers))) as pool:
         return [done.result(60) for done in [pool.submit(work, worker) for worker in workers]]
@@ -244,7 +244,7 @@ def check_concurrent(text=None):
         script.packed = waiting
         first = [worker.w.numpy() for worker in workers]
         both = [w for k, w in enumerate(first) if k in (0, 2)]
-        together(
+        run_at_once(
             workers[:3:2], lambda worker: worker.peers.exchange(1, packed(0, worker.w.numpy()))
         )
         script.packed = slowly
@@ -253,7 +253,7 @@ def check_concurrent(text=None):
         if not apart < 1e-6:
             wrong.append(f"at once: {apart:g} apart from one averaging after the other")
         passive.w.assign(first[1])
-        together(workers, lambda worker: (worker.run(60), worker.peers.leave()))
+        run_at_once(workers, lambda worker: (worker.run(60), worker.peers.leave()))
         time.sleep(0.1)  # an active worker's thread may still average
         total = sum(worker.w.numpy().astype(float) for worker in workers)
     due = starts(4).astype(float).sum(0) + 4 * 60
@@ -300,11 +300,11 @@ def test_a_slow_worker_slows_nobody(slow):
             for worker, run in zip(workers, runs):
                 if worker.k != slow:
                     run.result(60)
-            made = [int(worker.number) for worker in workers]
+            steps = [int(worker.number) for worker in workers]
             over.set()
             runs[slow].result(60)
-            together(workers, lambda worker: worker.peers.leave())  # each waits for the slow one
-    assert made == [1 if k == slow else 50 for k in range(4)]
+            run_at_once(workers, lambda worker: worker.peers.leave())  # each waits for the slow one
+    assert steps == [1 if k == slow else 50 for k in range(4)]
 
 
 def check_leaving(slow, text=None):
@@ -386,13 +386,13 @@ def test_a_neighbour_hangs_or_is_gone_and_comes_again(capfd):
         last.close()
         step_until(first, lambda: 3 in first.peers.lost)
         step_until(first, lambda: 1 in first.peers.open)
-        said = capfd.readouterr().err
+        output = capfd.readouterr().err
         for words in (
             "goes on without worker 1: timed out",
             "goes on without worker 3: ",
             "has worker 1 again",
         ):
-            assert f"worker 0 {words}" in said, said
+            assert f"worker 0 {words}" in output, output
         step_until(first, lambda: np.abs(first.w.numpy() - middle.w.numpy()).max() < 1e-6)
 
 
@@ -423,8 +423,8 @@ def test_who_restarts_takes_the_w_of_a_neighbour(new):
                 time.sleep(0.01)
             begun.result()
         assert int(workers[new].number) == 30, "it goes on with its own steps"
-        found = np.array([worker.w.numpy() for worker in workers])
-        assert 10 <= found.min() and found.max() <= 13, found
+        parameters = np.array([worker.w.numpy() for worker in workers])
+        assert 10 <= parameters.min() and parameters.max() <= 13, parameters
 
 
 def test_a_stranger_and_who_is_not_alike(capfd):
@@ -439,8 +439,10 @@ def test_a_stranger_and_who_is_not_alike(capfd):
                 assert s.recv(1000) == b""
         active.ask()
         assert np.abs(passive.w.numpy() - 1.5).max() == 0
-        said = [line for line in capfd.readouterr().err.splitlines() if "refused" in line]
-        assert len(said) == 2 and said[0].startswith("worker 1 refused a connection from 127.0.0.1")
+        refusals = [line for line in capfd.readouterr().err.splitlines() if "refused" in line]
+        assert len(refusals) == 2 and refusals[0].startswith(
+            "worker 1 refused a connection from 127.0.0.1"
+        )
         other = Worker(active.script, active.addresses, 0, active.gradient_of)
         with pytest.raises(ConnectionError, match="worker 1 has another script, TF_CONFIG"):
             other.begin(alike="other flags")

@@ -62,7 +62,7 @@ class Worker:
             self.step()
 
 
-def together(tasks, work):
+def run_at_once(tasks, work):
     """Returns [work(task) of each], all at once."""
     with concurrent.futures.ThreadPoolExecutor(len(tasks)) as pool:
         return [done.result(60) for done in [pool.submit(work, task) for task in tasks]]
@@ -99,13 +99,13 @@ def groups(script, n, ps, **flags):
     """Returns the Group of each task of a cluster; the last one is that of the ps."""
     flags = {"steps": 10**6, "step_timeout": 20, "learning_rate": LR, **flags}
     addresses = {"worker": [f"a:{k}" for k in range(n)], **({"ps": ["b:0"]} if ps else {})}
-    made = []
+    all_groups = []
     for job, index in [("worker", k) for k in range(n)] + [("ps", 0)] * ps:
         config = {"cluster": addresses, "task": {"type": job, "index": index}}
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("TF_CONFIG", json.dumps(config))
-            made.append(script.Group(types.SimpleNamespace(**flags)))
-    return made
+            all_groups.append(script.Group(types.SimpleNamespace(**flags)))
+    return all_groups
 
 
 @contextlib.contextmanager
@@ -121,13 +121,13 @@ def workers(n, mode, text=None, gradient=lambda k, number, w: 0 * w, orders=None
     script.REQUIRED_WAIT_SECONDS = script.OPTIONAL_WAIT_SECONDS = 5
     if orders is not None:
         script.apply = functools.partial(slowly, orders, script.tf, script.apply)
-    made = groups(script, n, ps, **flags)
-    trained = [Worker(script, group, k, gradient) for k, group in enumerate(made[:n])]
+    all_groups = groups(script, n, ps, **flags)
+    trained = [Worker(script, group, k, gradient) for k, group in enumerate(all_groups[:n])]
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        served = [pool.submit(group.serve_forwarder) for group in made[n:]]
-        together(trained, Worker.begin)
+        served = [pool.submit(group.serve_forwarder) for group in all_groups[n:]]
+        run_at_once(trained, Worker.begin)
         yield trained
-        together(trained, lambda worker: worker.group.leave())
+        run_at_once(trained, lambda worker: worker.group.leave())
         for one in served:
             one.result(60)
 
@@ -158,22 +158,22 @@ def check(mode, text=None):
     wrong, n = [], 3
     begins = np.arange(SIZE) / 10
     sent = 4 * SIZE * (1 if mode == "forwarder" else n - 1)
-    with workers(n, mode, text, gradient) as made:
-        if any(worker.values().any() for worker in made):
+    with workers(n, mode, text, gradient) as all_workers:
+        if any(worker.values().any() for worker in all_workers):
             wrong.append("begin: not all have the w of worker 0")
-        for worker in made:
+        for worker in all_workers:
             worker.assign(begins)
         due = EQUATION.REFERENCE([np.float32(begins)] * n, gradient, LR)
         for k, other in EVENTS:
             before = due.w[k]
             if other is None:
-                late, moved = made[k].step()
+                late, moved = all_workers[k].step()
             else:
-                late, moved = ring_workers.step_during(made[k], made[other].step)
+                late, moved = ring_workers.step_during(all_workers[k], all_workers[other].step)
                 due.step(other, due.w[other])
             due.step(k, before)
-            found = np.array([worker.values() for worker in made])
-            apart = np.abs(found - due.w).max()
+            values = np.array([worker.values() for worker in all_workers])
+            apart = np.abs(values - due.w).max()
             if not apart < 1e-4:
                 wrong.append(f"{mode}: w: {apart:g} apart after {k, other}")
                 break
@@ -193,20 +193,20 @@ def random_gradient(k, number, w):
 def check_at_once(mode, text=None):
     """All make steps at once. Then all w are alike: by a forwarder to the last bit."""
     steps, n, wrong, orders = 20, 3, [], collections.defaultdict(list)
-    with workers(n, mode, text, random_gradient, orders) as made:
-        together(made, lambda worker: worker.run(steps))
-        found = np.array([worker.values() for worker in made])
-        of_parts = zip(*[[orders[id(part)] for part in worker.w] for worker in made])
+    with workers(n, mode, text, random_gradient, orders) as all_workers:
+        run_at_once(all_workers, lambda worker: worker.run(steps))
+        values = np.array([worker.values() for worker in all_workers])
+        of_parts = zip(*[[orders[id(part)] for part in worker.w] for worker in all_workers])
         others = sum(order != first for first, *rest in of_parts for order in rest)
     all_gradients = [random_gradient(k, number, None) for k in range(n) for number in range(steps)]
     due = -LR * np.sum(all_gradients, 0)
-    apart = np.abs(found - due).max()
+    apart = np.abs(values - due).max()
     if not apart < 1e-2:
         wrong.append(f"{mode}: w: {apart:g} apart from the sum of all gradients")
     if mode == "forwarder" and others:
         wrong.append(f"{mode}: order: {others} parts of workers 1 and 2 have others than worker 0")
-    if mode == "forwarder" and (found != found[0]).any():
-        wrong.append(f"{mode}: order: {np.abs(found - found[0]).max():g} apart")
+    if mode == "forwarder" and (values != values[0]).any():
+        wrong.append(f"{mode}: order: {np.abs(values - values[0]).max():g} apart")
     assert not wrong, "\n".join(wrong)
 
 
@@ -319,8 +319,8 @@ def test_what_a_stranger_can_do():
     """As SECURITY.md says. Catches a function that nobody meant to serve."""
     parts = {f"apply_{i}" for i in range(PARTS)}
     values = {f"get_{i}" for i in range(1 + PARTS)}  # the step, and each part of w
-    with workers(2, "forwarder") as made:
-        script = made[0].script
+    with workers(2, "forwarder") as all_workers:
+        script = all_workers[0].script
         chief, other, ps = (script.connect(address, 1) for address in ("a:0", "a:1", "b:0"))
         assert vars(chief).keys() == parts | values | {"report", "status"}
         assert vars(other).keys() == parts
@@ -328,7 +328,7 @@ def test_what_a_stranger_can_do():
         status = json.loads(chief.status().get_value().numpy())
         run = script.tf.constant(status["run"], script.tf.int64)
         other.apply_0(run, script.tf.ones([SIZE // PARTS])).get_value()
-        assert (made[1].w[0].numpy() == -LR).all()
+        assert (all_workers[1].w[0].numpy() == -LR).all()
         assert not chief.get_1().get_value().numpy().any()
         done = script.tf.constant("done")
         missing = chief.report(run, done, np.int64(1)).get_value().numpy().tolist()

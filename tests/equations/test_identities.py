@@ -213,7 +213,7 @@ def all_ones(tf, w, _):
     return tf.add_n([tf.reduce_sum(v) + 1e-12 * tf.reduce_sum(tf.square(v)) for v in w])
 
 
-def together(text=None):
+def push_at_once(text=None):
     """Three threads push at once to DynSGD; every gradient is 1, so each step tells its tau.
 
     On each of two ps all numbers of w move alike. The first one has the clock.
@@ -250,7 +250,7 @@ def together(text=None):
 
 
 def test_clock_and_update_of_dynsgd_are_one():
-    together()
+    push_at_once()
 
 
 MOVED = """            with tf.control_dependencies([ticket]):
@@ -304,7 +304,7 @@ OUTSIDE = {
 @pytest.mark.parametrize("fails, changes", support.mistakes(OUTSIDE, core=2))
 def test_a_clock_apart_from_its_update_is_caught(fails, changes):
     with support.fails_comparison(fails):
-        together(examples.replaced(DYNSGD, changes))
+        push_at_once(examples.replaced(DYNSGD, changes))
 
 
 def delay_between_parts(changes=()):
@@ -488,10 +488,10 @@ def nth_on_two_parts(changes=()):
         counts = one.ps.call_one("push", first, d).get_value()[:2]
         other.push()
         one.ps.call_one("push", second, d, counts=counts).get_value()
-        found = group.values()
+        values = group.values()
     # On the second part the late push waits in the buffer for the next N-th one.
     for name, due in {"velocity": [1, 0.5], "buffer": [0, 1]}.items():
-        assert np.allclose(found[name], due, atol=1e-6), f"{name}: {found[name]}, not {due}"
+        assert np.allclose(values[name], due, atol=1e-6), f"{name}: {values[name]}, not {due}"
 
 
 def test_all_parts_agree_which_push_is_the_nth():
@@ -562,7 +562,7 @@ def run_bounded(lead, changes=()):
                     _, ticket, _ = worker.push(held)
                     pushes.append((ticket, k, clock, round(-float(held.w[0]))))
 
-        threads = [threading.Thread(target=work, args=each) for each in enumerate(group)]
+        threads = [threading.Thread(target=work, args=arguments) for arguments in enumerate(group)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -601,8 +601,8 @@ def check_the_idle(changes=()):
     Before, all push for longer than that, and each counts.
     """
     limit = round(support.patience(3))
-    made = [NOTED, ("class Clocks:", "MADE = []\n\n\nclass Clocks:"), *changes]
-    text = examples.replaced(BOUNDED, made)
+    edits = [NOTED, ("class Clocks:", "MADE = []\n\n\nclass Clocks:"), *changes]
+    text = examples.replaced(BOUNDED, edits)
     flags = dict(learning_rate=1.0, max_lead=2, step_timeout=limit)
     with workers(BOUNDED, 3, all_ones, [0.0], text, **flags) as group:
         one, two, paused = group

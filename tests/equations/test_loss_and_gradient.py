@@ -80,11 +80,11 @@ class Tape:
 
         module, data = weighted()
         keras.utils.set_random_seed(SEED)
-        made = [module.make_model(data) for _ in range(models)]
-        self.model, self.loss, self.n, self.parts = made[0], module.loss, n, parts
+        all_models = [module.make_model(data) for _ in range(models)]
+        self.model, self.loss, self.n, self.parts = all_models[0], module.loss, n, parts
         self.x, self.y = data.x_train, data.y_train
         self.shapes = [tuple(v.shape) for v in self.model.trainable_variables]
-        first = [[v.numpy() for v in model.non_trainable_variables] for model in made]
+        first = [[v.numpy() for v in model.non_trainable_variables] for model in all_models]
         alone = models == 1  # else each tower has a model, with seeds that were drawn for it
         self.states = [[v + k * alone for v in first[k * (not alone)]] for k in range(n)]
         if not drops:
@@ -302,7 +302,7 @@ def shards(script, text, folder, n=3):
         agree(losses, due, [workers[0].w[-1]], expected.w, first)
 
 
-def places(script, text, folder):
+def schedules(script, text, folder):
     """Each schedule, and each number of micro-batches and of places."""
     layouts = ("two workers", 4), ("three workers", 2), ("two devices", 1)
     for schedule in "gpipe", "1f1b":
@@ -331,9 +331,9 @@ def towers(script, text, folder, n=2):
     losses = make_steps(tf.constant(UPDATES)).numpy()[:, 5]
     last = tape.cut(saved.w.numpy())
     for number in range(UPDATES):
-        found = [tape(k, number, expected) for k in range(n)]
-        due.append(np.mean([loss for loss, _ in found]))
-        g = [sum(d) / n for d in zip(*(g for _, g in found))]
+        results = [tape(k, number, expected) for k in range(n)]
+        due.append(np.mean([loss for loss, _ in results]))
+        g = [sum(d) / n for d in zip(*(g for _, g in results))]
         expected = [v - LR * d for v, d in zip(expected, g)]
     agree(losses, due, last, expected, first)
 
@@ -345,9 +345,9 @@ def replicas(script, text, folder):
     module.keras.utils.set_random_seed(flags.seed)
     data = module.Data(*problem.digits_like())
     strategy, model = tf.distribute.OneDeviceStrategy("/cpu:0"), module.make_model(data)
-    found = []
+    all_w = []
     algorithm = module.algorithm
-    module.algorithm = lambda w, *more: found.append(w) or algorithm(w, *more)
+    module.algorithm = lambda w, *more: all_w.append(w) or algorithm(w, *more)
     first = w = [v.numpy() for v in model.trainable_variables]
     _, steps, *_ = module.build(strategy, model, data, flags, [0], 1, str(folder))
     losses = steps(tf.constant(UPDATES)).numpy()[:, 5]
@@ -355,7 +355,7 @@ def replicas(script, text, folder):
         loss, g = tape(0, number, w)
         due.append(loss)
         w = [v - LR * d for v, d in zip(w, g)]
-    agree(losses, due, [v.numpy() for v in found[0]], w, first)
+    agree(losses, due, [v.numpy() for v in all_w[0]], w, first)
 
 
 def closures(script, text, folder, n=2):
@@ -424,7 +424,7 @@ WAYS = {
     "all-reduce": rings,
     "gossip, synchronous": rings,
     "gossip, asynchronous": pairs,
-    "model parallel": places,
+    "model parallel": schedules,
     "coordinator": closures,
     SHARDED: shards,
     TOWERS: towers,

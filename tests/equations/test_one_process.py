@@ -61,13 +61,13 @@ def one_row(w, x, y):
 
 def expected(first):
     """Returns [(loss, parameters after it)] of each update, by NumPy alone."""
-    file, made = equations.of(SCRIPT), []
+    file, updates = equations.of(SCRIPT), []
     reference = file.REFERENCE(first, 1, gradient_on_digits(1), LR)
     for _ in range(PARTS[1]):
         reference.pull(0)
         loss, *_ = reference.push(0)
-        made.append((loss, reference.copy()))
-    return made
+        updates.append((loss, reference.copy()))
+    return updates
 
 
 def compare(folder, changes=()):
@@ -81,11 +81,11 @@ def compare(folder, changes=()):
     due, pushes, tests = expected(first), data.rows("pushes"), data.rows("tests")
     wrong = []
 
-    def check(name, found, known, most=0.0):
+    def check(name, actual, known, most=0.0):
         """Notes where numbers are not those known."""
-        found, known = [np.asarray(numbers, float) for numbers in (found, known)]
-        if found.shape != known.shape or not (np.abs(found - known) <= most).all():
-            wrong.append(f"{name}: {found.tolist()}, not {known.tolist()}")
+        actual, known = [np.asarray(numbers, float) for numbers in (actual, known)]
+        if actual.shape != known.shape or not (np.abs(actual - known) <= most).all():
+            wrong.append(f"{name}: {actual.tolist()}, not {known.tolist()}")
 
     def column(name):
         return [row[name] for row in pushes]

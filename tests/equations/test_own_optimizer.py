@@ -378,9 +378,9 @@ EXCLUDING = optimizer("AdamW(weight_decay=0.1)")
 
 
 def excluding():
-    made = EXCLUDING()
-    made.exclude_from_weight_decay(var_names=["bias"])
-    return made
+    new_optimizer = EXCLUDING()
+    new_optimizer.exclude_from_weight_decay(var_names=["bias"])
+    return new_optimizer
 
 
 @pytest.mark.parametrize(
@@ -418,8 +418,8 @@ def test_what_a_ps_saves_has_one_name_in_every_process():
     names = []
     for _ in range(2):
         w = tf.Variable(np.zeros(3, np.float32))
-        made = keras.optimizers.Adam(0.1)
-        names.append(list(adapted_optimizer.PsPart(w, 0.1, made, None).slots))
+        new_optimizer = keras.optimizers.Adam(0.1)
+        names.append(list(adapted_optimizer.PsPart(w, 0.1, new_optimizer, None).slots))
     assert names[0] == names[1] and len(set(names[0])) == 2, names
 
 

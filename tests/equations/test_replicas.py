@@ -114,17 +114,17 @@ def test_each_tower_is_on_its_device(run):
 """
     text = examples.replaced(TOWERS, [(build, build + note)])
     folder, _ = run("towers", 2, "--steps", "20", text=text)
-    made = collections.Counter(map(tuple, json.loads((folder / "ops.json").read_text())))
-    found = {}
-    for (kind, device), count in made.items():
-        found.setdefault(kind, {})[device] = count
+    counts = collections.Counter(map(tuple, json.loads((folder / "ops.json").read_text())))
+    counts_of_kind = {}
+    for (kind, device), count in counts.items():
+        counts_of_kind.setdefault(kind, {})[device] = count
     due = {
         # Forward 3 and backward 6.
         "MatMul": {"/device:CPU:0": 9, "/device:CPU:1": 9},
         "SparseSoftmaxCrossEntropyWithLogits": {"/device:CPU:0": 1, "/device:CPU:1": 1},
         "AssignSubVariableOp": {"/job:localhost/replica:0/task:0/device:CPU:0": 1},
     }
-    assert {kind: found[kind] for kind in due} == due
+    assert {kind: counts_of_kind[kind] for kind in due} == due
 
 
 @pytest.mark.parametrize(

@@ -129,13 +129,13 @@ def saved(directory):
     import tensorflow as tf
 
     numbers = sorted(int(path.stem.split("-")[1]) for path in directory.glob("model.ckpt-*.index"))
-    found = {}
+    checkpoints = {}
     for number in numbers:
         reader = tf.train.load_checkpoint(str(directory / f"model.ckpt-{number}"))
-        found[number] = {
+        checkpoints[number] = {
             name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()
         }
-    return found
+    return checkpoints
 
 
 def step_in(variables):
@@ -178,18 +178,22 @@ def check(script, changes, folder, **more):
     """The named comparisons of numbers that a mistake must fail."""
     text = examples.replaced(script, changes)
     more = {"--" + name.replace("_", "-"): value for name, value in more.items()}
-    made = equations.of(script).PROBLEM(script, 1, folder)[0]
-    data = made or interleaved.Data(*problem.digits_like())
+    own_data = equations.of(script).PROBLEM(script, 1, folder)[0]
+    data = own_data or interleaved.Data(*problem.digits_like())
     first, moved = folder / "run", folder / "moved"
     interleaved.forget()
     train(script, text, first, data, more, script.stem in AFRESH)
-    found = saved(first)
+    checkpoints = saved(first)
     wrong = [
-        f"names: model.ckpt-{n} holds {step_in(v)}" for n, v in found.items() if step_in(v) != n
+        f"names: model.ckpt-{n} holds {step_in(v)}"
+        for n, v in checkpoints.items()
+        if step_in(v) != n
     ]
-    assert len(found) > 2 and max(found) == STEPS, f"names: checkpoints of {list(found)}"
-    kept = list(found)[:2]
-    due, before = found[STEPS], losses(first)
+    assert len(checkpoints) > 2 and max(checkpoints) == STEPS, (
+        f"names: checkpoints of {list(checkpoints)}"
+    )
+    kept = list(checkpoints)[:2]
+    due, before = checkpoints[STEPS], losses(first)
     set_back(first, kept)
     first.rename(moved)
     interleaved.forget()

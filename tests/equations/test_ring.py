@@ -68,10 +68,10 @@ def check_all_reduce(n, size, text=None):
         script.leave(ring)
         return x, ring.sent - before[0], ring.received - before[1], apart
 
-    with ring_workers.rings(SCRIPT, n, text) as (script, made):
-        done = ring_workers.together(made, work)
+    with ring_workers.rings(SCRIPT, n, text) as (script, rings):
+        done = ring_workers.run_at_once(rings, work)
     wrong, expected = [], ring_sum(vectors)
-    assert not [each for each in done if isinstance(each, OSError)], done
+    assert not [result for result in done if isinstance(result, OSError)], done
     exact = sum(v.astype(np.float64) for v in vectors)
     bound = n * 2.0**-23 * sum(np.abs(v) for v in vectors)
     for k, (x, sent, received, apart) in enumerate(done):
@@ -150,14 +150,14 @@ def test_who_sends_first_and_then_receives_waits_for_ever():
     check_all_reduce(3, 60, examples.replaced(SCRIPT, first))
     with ring_workers.rings(SCRIPT, 2, examples.replaced(SCRIPT, first), timeout=1) as (
         script,
-        made,
+        rings,
     ):
 
         def work(ring):
             script.join(ring, "the same")
             script.all_reduce(np.ones(10**7, np.float32), ring)
 
-        for lost in ring_workers.together(made, work):
+        for lost in ring_workers.run_at_once(rings, work):
             assert "silent" in str(lost) or "closed" in str(lost)
 
 
@@ -170,16 +170,16 @@ def check_training(quick, folder, changes=(), flags=(), n=3):
         quick, SCRIPT, folder, *flags, changes=[*changes, *ring_workers.RECORD], n=n
     )
     assert codes == [0] * n, output
-    values = [np.load(each / "w.npy") for each in ring_workers.folders(folder, n)]
-    assert [len(each) for each in values] == [21] * n
+    values = [np.load(path / "w.npy") for path in ring_workers.folders(folder, n)]
+    assert [len(history) for history in values] == [21] * n
     first, gradient = ring_workers.arrays(values[0][0]), problem.gradient_on_digits(n)
     expected = EQUATION.REFERENCE(first, n, gradient, problem.LR)
     wrong, union = [], [v.astype(np.float64) for v in first]
     losses = [
-        [row["loss"] for row in support.pushes(each)] for each in ring_workers.folders(folder, n)
+        [row["loss"] for row in support.pushes(path)] for path in ring_workers.folders(folder, n)
     ]
     for step in range(21):
-        if not all(np.array_equal(each[step], values[0][step]) for each in values):
+        if not all(np.array_equal(history[step], values[0][step]) for history in values):
             wrong.append(f"ranks: not bit for bit the same after {step} steps")
         w = values[0][step]
         if not (apart := np.abs(w - interleaved.flat(expected.w)).max()) < 1e-5:
@@ -189,7 +189,7 @@ def check_training(quick, folder, changes=(), flags=(), n=3):
         if step == 20:
             break
         due = expected.joint_step(range(n))
-        if not np.abs(np.array(due) - [each[step] for each in losses]).max() < 1e-5:
+        if not np.abs(np.array(due) - [history[step] for history in losses]).max() < 1e-5:
             wrong.append(f"losses: others in step {step}")
         _, union = problem.union_step(union, n, step)
     assert np.abs(values[0][20] - values[0][0]).max() > 0.01
@@ -203,7 +203,8 @@ def test_training_is_one_worker_on_the_union_of_the_batches(quick, tmp_path):
 
     size = 4 * sum(np.prod(shape) for shape in ring_workers.SHAPES)
     moved = [
-        {row["bytes"] for row in support.pushes(each)} for each in ring_workers.folders(tmp_path)
+        {row["bytes"] for row in support.pushes(folder)}
+        for folder in ring_workers.folders(tmp_path)
     ]
     chunks = [4 * len(range(size // 4)[chunk(size // 4, 3, c)]) for c in range(3)]
     # Sent: twice all but the next one, or the one after it; received: the own one, or the next.
@@ -215,7 +216,7 @@ def test_training_is_one_worker_on_the_union_of_the_batches(quick, tmp_path):
     last = ring_workers.arrays(np.load(ring_workers.folders(tmp_path)[0] / "w.npy")[20])
     assert all(np.array_equal(a, b) for a, b in zip(saved, last, strict=True))
 
-    left = [{path.name for path in each.glob("*")} for each in ring_workers.folders(tmp_path)]
+    left = [{path.name for path in folder.glob("*")} for folder in ring_workers.folders(tmp_path)]
     for k in 1, 2:
         assert left[k] == {f"metrics-worker-{k}.csv", "w.npy"}
     assert {"checkpoint", "model.ckpt-20.index", "flags.json"} < left[0]
@@ -324,17 +325,17 @@ def test_the_whole_cluster_dies_and_goes_on(quick, tmp_path):
     flags = ["--checkpoint-steps", "10"]
     codes, output = ring_workers.train(quick, SCRIPT, tmp_path, *flags, changes=kill, steps=40)
     assert set(codes) <= {1, -signal.SIGKILL} and not any(
-        (each / "result.json").exists() for each in ring_workers.folders(tmp_path)
+        (folder / "result.json").exists() for folder in ring_workers.folders(tmp_path)
     )
     killed = time.time()
     codes, output = ring_workers.train(
         quick, SCRIPT, tmp_path, *flags, changes=ring_workers.RECORD, steps=40
     )
     assert codes == [0] * 3, output
-    for each in ring_workers.folders(tmp_path):
-        steps = [r["global_step"] for r in support.pushes(each) if r["push_time"] > killed]
-        assert steps == list(range(21, 41)), each
-        w = np.load(each / "w.npy")
+    for folder in ring_workers.folders(tmp_path):
+        steps = [r["global_step"] for r in support.pushes(folder) if r["push_time"] > killed]
+        assert steps == list(range(21, 41)), folder
+        w = np.load(folder / "w.npy")
         assert len(w) == 21 and np.array_equal(
             w, np.load(ring_workers.folders(tmp_path)[0] / "w.npy")
         )
@@ -342,7 +343,7 @@ def test_the_whole_cluster_dies_and_goes_on(quick, tmp_path):
 
 def test_one_of_five_is_gone():
     """Who ends first names it; the others end, too, each because of a neighbour."""
-    with ring_workers.rings(SCRIPT, 5) as (script, made):
+    with ring_workers.rings(SCRIPT, 5) as (script, rings):
 
         def work(ring):
             script.join(ring, "the same")
@@ -352,10 +353,10 @@ def test_one_of_five_is_gone():
                 script.all_reduce(np.ones(1000), ring)
 
         began = time.monotonic()
-        lost = [str(each) for each in ring_workers.together(made, work)]
+        lost = [str(result) for result in ring_workers.run_at_once(rings, work)]
         assert time.monotonic() < began + 10
     assert lost[2] == "None" and all(
-        "closed" in each or "Errno" in each for each in lost if each != "None"
+        "closed" in message or "Errno" in message for message in lost if message != "None"
     )
     # The end of worker 1 may go around the ring before worker 3 looks, or the other way.
     assert "worker 2, the right neighbour" in lost[1] or "worker 2, the left" in lost[3], lost
@@ -367,7 +368,7 @@ def test_one_of_five_is_gone():
 
 def test_one_of_three_hangs():
     """The others wait for --step-timeout, then each names a neighbour."""
-    with ring_workers.rings(SCRIPT, 3, timeout=1) as (script, made):
+    with ring_workers.rings(SCRIPT, 3, timeout=1) as (script, rings):
 
         def work(ring):
             script.join(ring, "the same")
@@ -376,21 +377,21 @@ def test_one_of_three_hangs():
             script.all_reduce(np.ones(1000), ring)
 
         began = time.monotonic()
-        lost = [str(each) for each in ring_workers.together(made, work)]
+        lost = [str(result) for result in ring_workers.run_at_once(rings, work)]
         assert time.monotonic() < began + 10
     # The first of them says for how long; the other one may see first that this one has gone.
-    assert any("silent, or waits itself, for 1 s now" in each for each in lost), lost
+    assert any("silent, or waits itself, for 1 s now" in message for message in lost), lost
     assert all(re.match(r"worker \d, the (left|right) neighbour: ", lost[k]) for k in (0, 2)), lost
 
 
 def test_strangers_are_sent_away(capfd):
     """What they say is not read as data; the ring forms, and sums, as if they had not been."""
-    with ring_workers.rings(SCRIPT, 2) as (script, made):
-        made[0].hash = 64 * "0"
-        other = script.greeting(made[0], -1)
+    with ring_workers.rings(SCRIPT, 2) as (script, rings):
+        rings[0].hash = 64 * "0"
+        other = script.greeting(rings[0], -1)
 
         def say(text):
-            s = socket.create_connection(script.address(made[0], 0), timeout=10)
+            s = socket.create_connection(script.address(rings[0], 0), timeout=10)
             with contextlib.suppress(OSError):  # it is closed before all has been read
                 s.sendall(text)
                 s.shutdown(socket.SHUT_WR)
@@ -406,19 +407,19 @@ def test_strangers_are_sent_away(capfd):
                 return say(b"").close() is None
 
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
-            first = pool.submit(script.join, made[0], "the same")
+            first = pool.submit(script.join, rings[0], "the same")
             support.wait_until(listens, 20, "worker 0 listens")
             strangers = [say(text) for text in (b"GET / HTTP/1.1\r\n\r\n", b"x" * 10**5, other)]
-            script.join(made[1], "the same")
+            script.join(rings[1], "the same")
             first.result(timeout=20)
         answers = [answer(s) for s in strangers]
         vectors = [np.arange(5, dtype=np.float32), np.ones(5, np.float32)]
-        ring_workers.together(made, lambda ring: script.all_reduce(vectors[ring.rank], ring))
-    assert answers[:2] == [b"", b""] and answers[2] == script.greeting(made[0])
+        ring_workers.run_at_once(rings, lambda ring: script.all_reduce(vectors[ring.rank], ring))
+    assert answers[:2] == [b"", b""] and answers[2] == script.greeting(rings[0])
     assert np.array_equal(vectors, [[1, 2, 3, 4, 5]] * 2)
-    said = [line for line in capfd.readouterr().err.splitlines() if "refused" in line]
-    assert len(said) == 3
-    for line in said:
+    refusals = [line for line in capfd.readouterr().err.splitlines() if "refused" in line]
+    assert len(refusals) == 3
+    for line in refusals:
         assert line.startswith("worker 0 refused a connection from 127.0.0.1: it is not worker 1")
 
 
@@ -434,10 +435,10 @@ def test_workers_that_do_not_match(quick, tmp_path):
 def test_a_worker_of_another_example(capfd):
     """Catches a greeting that says nothing of the example: with equal flags it would be let in."""
     other = examples.load(examples.main_script("Further-Algorithms/D-PSGD"))
-    with ring_workers.rings(SCRIPT, 2) as (script, made):
+    with ring_workers.rings(SCRIPT, 2) as (script, rings):
         own = [script, other]
-        found = ring_workers.together(made, lambda ring: own[ring.rank].join(ring, "the same"))
-    assert any(f"worker {k} has another script" in str(found[1 - k]) for k in (0, 1)), found
+        lost = ring_workers.run_at_once(rings, lambda ring: own[ring.rank].join(ring, "the same"))
+    assert any(f"worker {k} has another script" in str(lost[1 - k]) for k in (0, 1)), lost
     assert "refused a connection from 127.0.0.1: it is not worker" in capfd.readouterr().err
 
 

@@ -58,10 +58,10 @@ def check(script, form, n, changes=()):
     own = [EAGER] if form.get("compress") == "qsgd" else []
     with ring_workers.rings(script, n, examples.replaced(script, [*own, *changes])) as (
         module,
-        made,
+        rings,
     ):
         assert module.PUSH.split(",") == metrics_csv.PUSH
-        done = ring_workers.together_built(module, made, command_line(form), work)
+        done = ring_workers.together_built(module, rings, command_line(form), work)
     came, size, wrong = [part for *_, part in done], len(done[0][0]), []
     assert all(size % workers for workers in (2, 3, 4))
     gradient = problem.gradient_on_digits(n)

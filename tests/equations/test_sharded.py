@@ -34,7 +34,7 @@ def flags_of(**more):
     return argparse.Namespace(**{**parts, "stage": "3", "blocks": 3, "keep_gathered": 0, **more})
 
 
-def together(script, rings, flags, work):
+def run_at_once(script, rings, flags, work):
     """Returns [work(ring, *what build() has made) of each worker], all at once."""
     data, made_models = script.Data(*problem.digits_like()), []
     for ring in rings:  # not in the threads, because there is one seed for all
@@ -48,11 +48,11 @@ def together(script, rings, flags, work):
             v.assign(script.tf.identity(v) + 0)
         built = script.build(ring, made_models[ring.rank], data, flags)
         script.separate_masks(built[1], ring.rank)
-        found = work(ring, *built)
+        result = work(ring, *built)
         script.leave(ring)
-        return found
+        return result
 
-    workers = ring_workers.together(rings, joined)
+    workers = ring_workers.run_at_once(rings, joined)
     assert not [worker for worker in workers if isinstance(worker, OSError)], workers
     return workers
 
@@ -78,7 +78,7 @@ def train(n, text=None, steps=STEPS, before=None, **more):
         return Worker(ring.rank, values, rows, sent, list(lanes.events), blocks)
 
     with ring_workers.rings(SCRIPT, n, text) as (script, rings):
-        return together(script, rings, flags, work)
+        return run_at_once(script, rings, flags, work)
 
 
 def gathered(blocks):
@@ -206,9 +206,9 @@ def check_memory(n, stage, text=None):
         tracemalloc.stop()
     sizes = [block.size for block in workers[0].blocks]
     most, after = per_parameter(n)[stage]
-    found = allocated / n / sum(sizes)
-    if not after <= found < 1.01 * after:
-        wrong.append(f"memory: {found:.3f} bytes a parameter are allocated, not {after:.3f}")
+    average = allocated / n / sum(sizes)
+    if not after <= average < 1.01 * after:
+        wrong.append(f"memory: {average:.3f} bytes a parameter are allocated, not {after:.3f}")
     for worker in workers:
         held = [event[5] for event in worker.events]
         # Between both a worker has whole blocks: two of w that were gathered, one gradient.
@@ -310,7 +310,7 @@ def run_and_save(folder, n, stage, restoring, text=None):
         return Worker(ring.rank, [gathered(blocks)], [], [], [], blocks)
 
     with ring_workers.rings(SCRIPT, n, text) as (script, rings):
-        return together(script, rings, flags, work)
+        return run_at_once(script, rings, flags, work)
 
 
 def check_checkpoint(folder, before, after, text=None):

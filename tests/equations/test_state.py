@@ -244,8 +244,8 @@ def check(script, changes, quick, folder):
     # The steps: all of them once, of each worker or of all together.
     due = list(range(1, STEPS[1] + 1))
     of_each = exact(script) or support.counts_alone(script)
-    each = list(rows.values()) if of_each else [sum(rows.values(), [])]
-    for pushes in each:
+    push_lists = list(rows.values()) if of_each else [sum(rows.values(), [])]
+    for pushes in push_lists:
         if sorted(row["global_step"] for row in pushes) != due:
             wrong.append(f"steps: {sorted(row['global_step'] for row in pushes)}")
     # The masks: nobody else has the chief's, and it has each of them once.
@@ -258,12 +258,12 @@ def check(script, changes, quick, folder):
         if masks["worker-0"] != sums.tolist():
             wrong.append("masks: the micro-batches have others than the whole model")
     else:
-        for task, found in masks.items():
-            shared = sum(mask in first for mask in found) / len(found)
+        for task, masks_of_task in masks.items():
+            shared = sum(mask in first for mask in masks_of_task) / len(masks_of_task)
             if task == "worker-0" and shared < 1 or task != "worker-0" and shared > 0.5:
                 wrong.append(f"masks: {shared:.0%} of those of {task} are the chief's")
             if (exact(script) or task == "worker-0") and not quick.chief:
-                if len(set(found)) < len(found) - 2:
+                if len(set(masks_of_task)) < len(masks_of_task) - 2:
                     wrong.append(f"masks: {task} has drawn some again")
     # What is tested: of the chief, whose mini-batches count as 1; a last call may be void. Where
     # all rows are one worker's, half of them count by 1000 more, which the mean of a batch tells.
@@ -292,11 +292,11 @@ def epochs_wrong(task, pushes):
     The first part of the run, of 12 updates, ends within the epoch of one worker or both.
     """
     k, wrong = int(task.removeprefix("worker-")), []
-    found = [row["loss"] % 1 - 0.5 for row in pushes]  # the mean target, and the penalty
+    means = [row["loss"] % 1 - 0.5 for row in pushes]  # the mean target, and the penalty
     mean = data().y_train[k::2].mean()
     assert len(data().y_train[k::2]) == FILE_BATCH * PER_EPOCH
-    for begin in range(0, len(found), PER_EPOCH):
-        epoch, number = found[begin : begin + PER_EPOCH], begin // PER_EPOCH
+    for begin in range(0, len(means), PER_EPOCH):
+        epoch, number = means[begin : begin + PER_EPOCH], begin // PER_EPOCH
         complete = len(epoch) == PER_EPOCH
         twice = np.diff(np.sort(epoch)).min(initial=1) < 0.0015
         if twice or (complete and not abs(np.mean(epoch) - mean) < 0.003):

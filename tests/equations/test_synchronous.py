@@ -196,8 +196,8 @@ def wait(text=None):
         time.sleep(1)
         if on := sum(push.done() for push in pushes):
             wrong.append(f"steps: {on} of two go on before the third")
-        if (made := workers.servers.vector("global_step")[0]) != 1:
-            wrong.append(f"steps: two of three made {made - 1}")
+        if (global_step := workers.servers.vector("global_step")[0]) != 1:
+            wrong.append(f"steps: two of three made {global_step - 1}")
         if not wrong:
             pushes += workers.started([2])
             steps = [step for _, step, _ in interleaved.ended(pushes, 20)]

@@ -332,14 +332,14 @@ HALVES = "y = (y, np.full(48, %s))"
 def test_the_first_whole_number_that_is_too_large(data, refused, adapted):
     """Catches one that float32 rounds, and one that is refused although it does not."""
     if "x = {" in data:
-        module, found = adapted(data=data, model=TWO_INPUTS)
+        module, own_data = adapted(data=data, model=TWO_INPUTS)
     else:
-        module, found = adapted(data=data, loss=WEIGHTED, metrics="")
+        module, own_data = adapted(data=data, loss=WEIGHTED, metrics="")
     if refused:
         with pytest.raises(ValueError, match="has whole numbers above 16777216"):
-            module.make_model(found)
+            module.make_model(own_data)
     else:
-        assert module.make_model(found)
+        assert module.make_model(own_data)
 
 
 def test_enough_rows_for_all_workers(adapted):
@@ -355,8 +355,8 @@ def test_enough_rows_for_all_workers(adapted):
 def test_a_long_list_is_rows(n, several, adapted):
     """Catches inputs that become rows, and rows that become inputs."""
     module, _ = adapted()
-    found = module.arrays([np.zeros(2)] * n, "x_train")
-    assert type(found) is (list if several else np.ndarray) and len(found) == n
+    arrays = module.arrays([np.zeros(2)] * n, "x_train")
+    assert type(arrays) is (list if several else np.ndarray) and len(arrays) == n
     assert type(module.arrays([1, 2, 3], "x_train")) is np.ndarray  # numbers, not arrays
 
 

@@ -145,8 +145,8 @@ def check_losses(run, w, n):
         rows = [row for row in support.pushes(run) if row["task"] == f"{job}-{index}"]
         assert rows, f"rows: none of {job} {index}"
         x, y = rows_of(rank, n)
-        found = {int(row["global_step"] - 1 - row["staleness"]): row["loss"] for row in rows}
-        for number, loss in found.items():
+        losses = {int(row["global_step"] - 1 - row["staleness"]): row["loss"] for row in rows}
+        for number, loss in losses.items():
             drawn = draw(rank, number, problem.BATCH, len(x))
             due, _ = perceptron.loss_and_gradient(w, x[drawn], y[drawn])
             apart = abs(due - loss)

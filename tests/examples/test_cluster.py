@@ -24,8 +24,8 @@ BY_HAND = ["HogWild", "Distributed-Setup", "HogWild-Sessions", "DynSGD"]
 
 def place_of(device):
     """("ps", 1) of the name of a device."""
-    found = re.match(r"/job:(\w+)(?:/replica:0)?/task:(\d+)", device)
-    return found and (found[1], int(found[2]))
+    match = re.match(r"/job:(\w+)(?:/replica:0)?/task:(\d+)", device)
+    return match and (match[1], int(match[2]))
 
 
 # Its push waits for a thread of the chief, which only its own session starts.
@@ -82,9 +82,9 @@ def test_where_everything_is(script):
     assert abs(numbers["ps", 0] - numbers["ps", 1]) <= 1, f"parameters on each ps: {numbers}"
     # The slots of gradients are where their part of w is.
     assert sum(numbers.values()) == sum(int(np.prod(shape)) for shape in worker.shapes)
-    places = {v.op.name: v.device for v in parameters}
+    devices = {v.op.name: v.device for v in parameters}
     for v in parameters:
-        assert v.device == places[re.match(r"w/part_\d", v.op.name)[0]], v
+        assert v.device == devices[re.match(r"w/part_\d", v.op.name)[0]], v
     slots = 2 if support.synchronous(script) else 1
     slots += len(re.findall(r"= beside|, beside", script.read_text()))  # a velocity, a buffer
     assert len(parameters) == 2 * slots, parameters
@@ -95,24 +95,24 @@ def test_where_everything_is(script):
 
     # Neither data nor first values: a graph is sent, and may have 2 GB at most.
     graph = worker.session.graph.as_graph_def()
-    nodes = [*graph.node, *(node for each in graph.library.function for node in each.node_def)]
+    nodes = [*graph.node, *(node for body in graph.library.function for node in body.node_def)]
     constants = [node.attr["value"].tensor.ByteSize() for node in nodes if node.op == "Const"]
     assert constants and max(constants) < 2000, max(constants)
 
     # What the run itself says: the ps applies updates and hands out tickets, and computes nothing.
-    together = support.synchronous(script)  # then the ps takes the mean, in a function of its own
-    for kind in ["MatMul", "Relu"] + ["Gather"] * (not together):
+    is_joint = support.synchronous(script)  # then the ps takes the mean, in a function of its own
+    for kind in ["MatMul", "Relu"] + ["Gather"] * (not is_joint):
         where = [jobs for name, jobs in kinds.items() if kind in name]
         assert where and set.union(*where) == {"worker"}, kind
     counted = {place[0] for place, op in ran.values() if op.type == "ResourceCountUpTo"}
-    assert counted == {"worker" if together else "ps"}, "its rounds, or all updates"
+    assert counted == {"worker" if is_joint else "ps"}, "its rounds, or all updates"
     for v in parameters:
         switches = [op for op in ops.values() if op.type == "Switch" and v.handle in op.inputs]
         handles = {v.handle, *(output for op in switches for output in op.outputs)}
         users = [(place, op.type) for place, op in ran.values() if handles & set(op.inputs)]
         assert {place for place, _ in users} == {place_of(v.device)}, (v, users)
         changes = [kind for _, kind in users if re.match("Assign|Resource(Apply|Scatter)", kind)]
-        assert together or len(changes) == 1, (v, users)
+        assert is_joint or len(changes) == 1, (v, users)
 
 
 @pytest.mark.parametrize("ps", [1, 2, 3])
@@ -170,11 +170,11 @@ def test_a_script_alone(script, tmp_path):
         for process in processes:
             output = process.communicate(timeout=deadline - time.monotonic())[0]
             assert process.returncode == 0, output
-            said = [line for line in output.splitlines() if line.startswith(("listen", "done"))]
+            lines = [line for line in output.splitlines() if line.startswith(("listen", "done"))]
             if process is processes[0]:
-                assert said == [f"listening at 127.0.0.1:{ports[0]}", "done"], output
+                assert lines == [f"listening at 127.0.0.1:{ports[0]}", "done"], output
             else:
-                assert said == ["done, the output is in %s" % (tmp_path / "output")], output
+                assert lines == ["done, the output is in %s" % (tmp_path / "output")], output
     finally:
         for process in processes:
             process.kill()

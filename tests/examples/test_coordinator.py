@@ -117,8 +117,8 @@ def two(train):
 
 def check_the_counter(directory, steps):
     """Every update is counted once, and is in one row."""
-    made = sorted(row["global_step"] for row in support.pushes(directory))
-    assert made == list(range(1, steps + 1)), made
+    updates = sorted(row["global_step"] for row in support.pushes(directory))
+    assert updates == list(range(1, steps + 1)), updates
 
 
 @pytest.mark.long
@@ -140,7 +140,7 @@ def check_the_staleness(a, b):
     what was ready after our pull: a thread may note the times of some updates late, when these have
     long been made, but not after the end of their closure.
     """
-    wrong, late, found = 0, 0, []
+    wrong, late, values = 0, 0, []
     for one, other in (a, b), (b, a):
         ready = other["push_time"] - other["wait_seconds"]
         first = np.arange(len(ready)) // CLOSURE * CLOSURE
@@ -153,9 +153,9 @@ def check_the_staleness(a, b):
             high = number - one["global_step"][i - 1] - 1
             wrong += not low <= staleness <= high
             late += staleness < (arrived & (ready > pulled)).sum()
-            found.append(staleness)
-    assert not wrong and any(found), "%d of %d are wrong" % (wrong, len(found))
-    assert late <= 0.02 * len(found), "%d of %d are wrong by their times" % (late, len(found))
+            values.append(staleness)
+    assert not wrong and any(values), "%d of %d are wrong" % (wrong, len(values))
+    assert late <= 0.02 * len(values), "%d of %d are wrong by their times" % (late, len(values))
 
 
 def rows_of_both(directory):
@@ -167,7 +167,7 @@ def test_the_staleness_is_exact(two):
     """One less and one more are found as well, in the rows of the same run."""
     check_the_staleness(*rows_of_both(two[0]))
     for off in (-1, 1):
-        rows = [{**each, "staleness": each["staleness"] + off} for each in rows_of_both(two[0])]
+        rows = [{**part, "staleness": part["staleness"] + off} for part in rows_of_both(two[0])]
         with pytest.raises(AssertionError, match="are wrong"):
             check_the_staleness(*rows)
 

@@ -74,9 +74,9 @@ def run_and_check(launcher, directory, steps=None):
     # An update leaves no thread behind: one for each would be 60 or more from fifth to fifth of the
     # last two thirds of a run. A short run shows nothing: pools grow late on a busy machine.
     if steps >= 1000:
-        times = [each.pushes["push_time"] for each in RunData.read(directory).tasks.values()]
+        times = [task.pushes["push_time"] for task in RunData.read(directory).tasks.values()]
         every = np.concatenate(times)
-        began = max(np.quantile(every, 1 / 3), *(each.min() for each in times if each.size))
+        began = max(np.quantile(every, 1 / 3), *(stamps.min() for stamps in times if stamps.size))
         assert threads.growth(every[every >= began]) < 10
 
     # It learned; word vectors have learned early that most pairs are noise, and little more.

@@ -27,8 +27,8 @@ def numbers(position, n=1, k=0, buffer=16, batches=60, rows=ROWS, size=SIZE):
     dataset = tf.data.Dataset.range(rows)
     read = adapted_data.mini_batches(dataset, position, n, k, buffer, 3, size).take(batches)
     taken = [(place, element.numpy()) for place, element in read]
-    places = [tuple(zip(epoch.numpy(), i.numpy())) for (epoch, i), _ in taken]
-    return np.concatenate([element for _, element in taken]), places
+    positions = [tuple(zip(epoch.numpy(), i.numpy())) for (epoch, i), _ in taken]
+    return np.concatenate([element for _, element in taken]), positions
 
 
 def test_each_worker_reads_its_shard_once_an_epoch(tmp_path):
@@ -55,11 +55,11 @@ def test_a_buffer_of_one_keeps_the_order(tmp_path):
 def test_a_restart_goes_on_from_the_last_note(note_at, begins_at, tmp_path):
     """Fails where a restart leaves out rows, or reads more of them again than the note says."""
     path = tmp_path / "position-0.csv"
-    rows, places = numbers(adapted_data.Position(path))
+    rows, positions = numbers(adapted_data.Position(path))
     first = adapted_data.Position(path)
-    first.note(np.int64(note_at), *places[note_at][0])
+    first.note(np.int64(note_at), *positions[note_at][0])
     later = adapted_data.Position(path)
-    later.note(np.int64(begins_at + 1), *places[begins_at + 1][0])  # of updates that were lost
+    later.note(np.int64(begins_at + 1), *positions[begins_at + 1][0])  # of updates that were lost
     again = adapted_data.Position(path)
     again.begin(np.int64(begins_at))
     rest, _ = numbers(again, batches=20)

@@ -87,16 +87,16 @@ def another_problem():
 @pytest.fixture(scope="module")
 def trained(quick, tmp_path_factory):
     """Runs of HogWild: a function of a problem, which returns (the run directory, its script)."""
-    made = {}
+    runs = {}
 
     def train(problem):
-        if problem not in made:
+        if problem not in runs:
             directory = tmp_path_factory.mktemp("trained") / problem
-            made[problem] = (
+            runs[problem] = (
                 directory,
                 run(examples.main_script("HogWild"), problem, quick, directory),
             )
-        return made[problem]
+        return runs[problem]
 
     return train
 
@@ -150,8 +150,8 @@ def test_the_matrix_is_what_it_says(tmp_path):
     env = support.environment(tmp_path)
     done = support.run_to_end(*command, env=env, seconds=5000)
     assert done.returncode == 0, done.stdout + done.stderr
-    found, committed = (json.loads(path.read_text()) for path in (tmp_path / "matrix.json", MATRIX))
-    assert found["cells"] == committed["cells"]
+    table, committed = (json.loads(path.read_text()) for path in (tmp_path / "matrix.json", MATRIX))
+    assert table["cells"] == committed["cells"]
     assert (tmp_path / "matrix.txt").read_text() == MATRIX.with_suffix(".txt").read_text()
 
 

@@ -160,10 +160,10 @@ def test_ps_address(tmp_path):
     worker = start(directory, TF_CONFIG=config(address, "worker"))
     try:
         program = psutil.Process(ps.pid)
-        found = support.wait_until(
+        addresses = support.wait_until(
             lambda: listens(support.program_of(program)), 60, "listening somewhere"
         )
-        assert found == {f":::{port}"}, "every address, of IPv6 and of IPv4"
+        assert addresses == {f":::{port}"}, "every address, of IPv6 and of IPv4"
         for process in worker, ps:
             output = process.communicate(timeout=support.patience(60))[0]
             assert process.returncode == 0, output

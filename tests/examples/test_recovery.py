@@ -114,9 +114,9 @@ def test_a_task_that_is_killed_comes_back(example, ps, victim, tmp_path):
         assert len(noticed) >= (1 if example == "Synchronous-SGD" else result["workers"]), noticed
         assert len(lines) <= 10 * result["workers"], lines
     else:
-        made = [row["global_step"] for row in support.pushes(directory)]
+        steps = [row["global_step"] for row in support.pushes(directory)]
         most = result["workers"] if example == "Synchronous-SGD" else 1
-        assert max(made.count(step) for step in set(made)) <= most
+        assert max(steps.count(step) for step in set(steps)) <= most
 
 
 @pytest.mark.timeout(400)

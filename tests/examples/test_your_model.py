@@ -31,16 +31,16 @@ def test_the_gpt_learns_and_writes(tmp_path):
     result = support.result(directory)
     assert result["steps"] == 15 and result["test_bits_per_byte"] < 3
     compare_export(directory, result)
-    found = json.loads((directory / "results.json").read_text())
-    assert found["test_bits_per_byte"] == result["test_bits_per_byte"]
+    results = json.loads((directory / "results.json").read_text())
+    assert results["test_bits_per_byte"] == result["test_bits_per_byte"]
     from pydoc_data.topics import topics
 
     text = "\n\n".join(topics[key] for key in sorted(topics)).encode()
-    assert found["text_sha256"] == hashlib.sha256(text).hexdigest()
-    assert found["text_bytes"] == len(text)
+    assert results["text_sha256"] == hashlib.sha256(text).hexdigest()
+    assert results["text_bytes"] == len(text)
     # Printed by run.sh, and the same again; with another seed it is another.
-    assert found["written"] in output and len(found["written"].encode()) >= 290
-    assert write(directory) == "The statement {}\n".format(found["written"])
+    assert results["written"] in output and len(results["written"].encode()) >= 290
+    assert write(directory) == "The statement {}\n".format(results["written"])
     short = write(directory, "--bytes", "40", "--temperature", "1e-5")
     assert short == write(directory, "--bytes", "40", "--temperature", "1e-5", "--seed", "1")
     assert write(directory, "--seed", "1") != write(directory)

@@ -40,7 +40,7 @@ def test_the_flags_of_a_driver(monkeypatch, capsys):
         for words in ([], ["--full"], ["--only", "a"])
     ]
     assert quick == [[("b",)], [("a",), ("b",)], [("a",)]]
-    for words, said in (
+    for words, message in (
         (["--n", "0"], "must be above 0, is 0"),
         (["--n", "-1"], "must be above 0, is -1"),
         (["--x", "inf"], "must be above 0, is inf"),
@@ -51,7 +51,7 @@ def test_the_flags_of_a_driver(monkeypatch, capsys):
     ):
         with pytest.raises(SystemExit) as end:
             flags_from(monkeypatch, *words)
-        assert end.value.code == 2 and said in capsys.readouterr().err
+        assert end.value.code == 2 and message in capsys.readouterr().err
 
 
 def test_which_cases(tmp_path):

@@ -70,12 +70,12 @@ def test_a_longer_script_is_found():
     above, lines = CAPS[examples.kind_of(script)]
     longer = "# a comment\n" * (above - examples.lines_above(text)) + text
     assert not script_faults(script, longer)
-    found = script_faults(script, "# a comment\n" + longer)
-    assert found == [f"{above + 1} lines above the divider, at most {above}"]
+    faults = script_faults(script, "# a comment\n" + longer)
+    assert faults == [f"{above + 1} lines above the divider, at most {above}"]
     longer = text + "# a comment\n" * (lines - len(text.splitlines()))
     assert not script_faults(script, longer)
-    found = script_faults(script, longer + "# a comment\n")
-    assert found == [f"{lines + 1} lines, at most {lines}"]
+    faults = script_faults(script, longer + "# a comment\n")
+    assert faults == [f"{lines + 1} lines, at most {lines}"]
 
 
 def test_all_pages_are_short():
@@ -89,8 +89,8 @@ def test_all_pages_are_short():
 def test_the_page_of_an_example_is_short():
     """Catches a page that nobody reads to its end, and a word that is not counted."""
     for name in [*reading_order.examples(), "Your-Model"]:
-        found = example_faults(name, (support.ROOT / name / "README.md").read_text())
-        assert not found, (name, found)
+        faults = example_faults(name, (support.ROOT / name / "README.md").read_text())
+        assert not faults, (name, faults)
     page, part = "| one | `two` - |\n", "<!-- generated: output -->\nno\n<!-- end -->\n"
     assert wordcount.count_words(page + part + "  ```\n  no\n  ```\nthree\n") == 3
     for name, most in (("HogWild", 700), ("Further-Algorithms/DiLoCo", 600)):

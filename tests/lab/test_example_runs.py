@@ -33,8 +33,8 @@ def test_the_last_lines_of_a_run_that_fails(tmp_path):
     code = (
         "import os, sys; print(repr(sys.stdin.read()), os.environ['OUTPUT_DIR'], os.environ['A'])"
     )
-    said = example_runs.run([sys.executable, "-c", code], tmp_path, A="b")
-    assert said == f"'' {tmp_path} b\n"
+    output = example_runs.run([sys.executable, "-c", code], tmp_path, A="b")
+    assert output == f"'' {tmp_path} b\n"
     code = "import sys; [print(n) for n in range(12)]; print('e', file=sys.stderr); sys.exit(7)"
     with pytest.raises(SystemExit) as end:
         example_runs.run([sys.executable, "-u", "-c", code], tmp_path)

@@ -47,7 +47,7 @@ def changes(text, mutations):
 
 def test_the_mistakes_of_python():
     """Catches: a kind of mistake that is planted no more, or in another function."""
-    found = changes(LIBRARY, mutants.python_mutations("x.py", LIBRARY))
+    mistakes = changes(LIBRARY, mutants.python_mutations("x.py", LIBRARY))
     for due in (
         ("", "LEAST = 2", "LEAST = 3"),
         ("", "LEAST = 2", "LEAST = 1"),
@@ -63,15 +63,15 @@ def test_the_mistakes_of_python():
             "return dict(zip([first], [second]))",
         ),
     ):
-        assert due in found, due
+        assert due in mistakes, due
 
 
 def test_what_is_for_the_eye_stays():
     """Catches: mistakes in words of --help, colours or types, which no test of numbers can find."""
     text = "def f(x: int = 0):\n    import a\n    assert x < 1\n    g(x, help=1 + 2, color=3)\n"
     text += "if __name__ == '__main__':\n    f(2)\n"
-    found = {new for _, _, new in changes(text, mutants.python_mutations("x.py", text))}
-    assert found == {
+    mistakes = {new for _, _, new in changes(text, mutants.python_mutations("x.py", text))}
+    assert mistakes == {
         "def f(x: int = 1):",
         "pass",
         "g(help=1 + 2, color=3)",
@@ -85,8 +85,8 @@ def test_the_mistakes_of_javascript():
         '  const s = "3 < 4", t = `5 ${a + 6} 7`;\n'
         "  go(a, b);\n  return a < b && /8/.test(s);\n};\n"
     )
-    found = {new for _, _, new in changes(text, mutants.javascript_mutations("x.js", text))}
-    assert found == {
+    mistakes = {new for _, _, new in changes(text, mutants.javascript_mutations("x.js", text))}
+    assert mistakes == {
         'const s = "3 < 4", t = `5 ${a - 6} 7`;',
         'const s = "3 < 4", t = `5 ${a + 7} 7`;',
         'const s = "3 < 4", t = `5 ${a + 5} 7`;',

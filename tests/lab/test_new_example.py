@@ -196,7 +196,7 @@ def do(root, command, output):
 @pytest.mark.long
 def test_the_status_leads_through_all_steps(tmp_path):
     """Catches a step that is forgotten, comes too early, or stays when it is done; a wrong line."""
-    root, said = clone_of_few(tmp_path), []
+    root, steps = clone_of_few(tmp_path), []
     for folder in "Your-Model", "docs/figures":
         (root / folder).mkdir()
     (root / "Your-Model" / "matrix.json").write_text('{"cells": {}}')
@@ -205,11 +205,11 @@ def test_the_status_leads_through_all_steps(tmp_path):
     for _ in range(len(STEPS)):
         code, output = tool(root, "new_example.py", "--status", NEW)
         assert code == 1 and "\nnext: " in output, output
-        is_accepted = len(said) > 3 and STEPS[len(said)] != "git add -A"
+        is_accepted = len(steps) > 3 and STEPS[len(steps)] != "git add -A"
         assert ("\n  accepted: " in output) == is_accepted, output
-        said.append(output.splitlines()[-1].removeprefix("next: "))
-        do(root, said[-1], output)
-    assert said == STEPS
+        steps.append(output.splitlines()[-1].removeprefix("next: "))
+        do(root, steps[-1], output)
+    assert steps == STEPS
     code, output = tool(root, "new_example.py", "--status", NEW)
     assert code == 0 and output.endswith("\nall is done\n"), output
     script = root / SCRIPT
@@ -276,14 +276,14 @@ def test_a_reference_begins_by_the_kind_of_the_source(source):
     script = examples.main_script(source)
     kind, texts = examples.kind_of(script), new_example.new_tests(source, NEW)
     path, *own_test = texts
-    made = {}
+    namespace = {}
     for text in texts.values():
         assert max(map(len, text.splitlines())) <= 100, "ruff refuses a longer line"
         compile(text, source, "exec")
-    exec(texts[path], made)
+    exec(texts[path], namespace)
     if equations.of(script).COMPARED_BY:
-        test, _, function = made["COMPARED_BY"].partition("::")
-        assert own_test == [support.ROOT / test] and "REFERENCE" not in made
+        test, _, function = namespace["COMPARED_BY"].partition("::")
+        assert own_test == [support.ROOT / test] and "REFERENCE" not in namespace
         assert f"\ndef {function}():\n" in texts[own_test[0]]
         return
     kinds = {
@@ -291,7 +291,7 @@ def test_a_reference_begins_by_the_kind_of_the_source(source):
         references.Synchronous: [*equations.TOGETHER, "all-reduce"],
         references.Gossip: ["gossip, synchronous"],
     }
-    assert not own_test and kind in kinds[made["REFERENCE"].__base__]
+    assert not own_test and kind in kinds[namespace["REFERENCE"].__base__]
 
 
 BEGUN = {  # {a new example: its source}, one of each harness of tests/equations/

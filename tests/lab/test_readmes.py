@@ -569,7 +569,7 @@ def test_commands_exist():
                     texts.append((support.ROOT / "lab" / "measure" / "arguments.py").read_text())
                 if path.parent.name in ("Spark-Cluster", "Ray"):  # run.sh starts any script
                     own = [*launcher.parent.glob("*.py"), launcher.parents[1] / "launching.py"]
-                    texts += [each.read_text() for each in own]
+                    texts += [program.read_text() for program in own]
                     texts.append(examples.main_script("HogWild").read_text())
                 if path.parent.name == "Your-Model":  # run.sh starts any example
                     there = [main for main in examples.scripts() if main.parent.name in words]

@@ -306,10 +306,10 @@ def test_neighbours_differ_little(folder, neighbour):
 
 def test_sessions_stand_in_one_folder():
     """Catches a script that brings TensorFlow 1 back."""
-    found = []
+    names = []
     for path in examples.tracked_files("*.py"):
         name = path.relative_to(support.ROOT).as_posix()
         if not name.startswith(("From-TensorFlow-1/", "Basics-Tutorial/", "tests/")):
             if re.search(r"^\s*(import|from) tensorflow\.compat", path.read_text(), re.MULTILINE):
-                found.append(name)
-    assert not found
+                names.append(name)
+    assert not names

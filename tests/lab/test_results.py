@@ -18,7 +18,7 @@ FOUND = {"test_loss": 0.3, "test_accuracy": 0.9, "wall_seconds": 7.5, "steps": 4
 FOUND |= {"staleness_mean": 1.25, "best": {"test_loss": 0.1}, "versions": {"tensorflow": "2.21.0"}}
 
 
-def made(folder, **changes):
+def make_run(folder, **changes):
     """Makes a run of two workers with different bytes and waits; returns its folder."""
     run_files.flags(folder)
     rows = [(1, 100, 0.5), (2, 300, 0.1), (4, 800, 0.9)]
@@ -32,7 +32,7 @@ def made(folder, **changes):
 
 def test_what_a_page_reports_of_a_run(tmp_path):
     """Catches: the best value in place of the last, the median of bytes, a time of another kind."""
-    assert results.summarize_run(made(tmp_path), 12.5) == {
+    assert results.summarize_run(make_run(tmp_path), 12.5) == {
         "test_loss": 0.3,
         "test_accuracy": 0.9,
         "seconds": 12.5,  # of the command; the training took less
@@ -84,7 +84,7 @@ class Measured:
         seed = int(command[-1])
         self.commands.append([str(word) for word in command])
         self.more.append(more)
-        made(folder, steps=100 + seed, versions={"tensorflow": f"2.{seed}"})
+        make_run(folder, steps=100 + seed, versions={"tensorflow": f"2.{seed}"})
         for picture in "curves.png", "trace.png":
             pathlib.Path(folder, picture).write_text(f"{picture} of seed {seed}")
         return f"[worker 0] seed {seed}\n"

@@ -39,9 +39,9 @@ def test_each_mark_says_what_the_results_say():
         text = page.read_text()
         marks = verdict.MARK.findall(text)
         faults += [
-            f"{examples.shown(page)}: {found}"
+            f"{examples.shown(page)}: {fault}"
             for mark in marks
-            if (found := verdict.fault(results(), *mark))
+            if (fault := verdict.fault(results(), *mark))
         ]
         written = re.findall(rf"<!-- *(?:{'|'.join(verdict.MARKS)})\b", text)
         if len(written) != len(marks):

@@ -329,10 +329,10 @@ def test_the_lock_file_fits_every_python():
     project = (support.ROOT / "pyproject.toml").read_text()
     lists = re.findall(r"(?ms)^(?:dependencies|training|examples|test) = \[(.*?)^\]", project)
     direct = [Requirement(text) for text in re.findall('^    "(.+?)"', "".join(lists), re.M)]
-    own = [each for each in direct if each.extras]
+    own = [requirement for requirement in direct if requirement.extras]
     words = "the extra examples asks for what training needs, and test for what the examples need"
-    assert [each.extras for each in own] == [{"training"}, {"examples"}], words
-    direct = [each for each in direct if not each.extras]
+    assert [requirement.extras for requirement in own] == [{"training"}, {"examples"}], words
+    direct = [requirement for requirement in direct if not requirement.extras]
     for python in ("3.10.1", "3.11.7", "3.12.1", "3.13.0"):
         for platform, machine in (("linux", "x86_64"), ("linux", "aarch64"), ("darwin", "arm64")):
             there = {
@@ -342,7 +342,11 @@ def test_the_lock_file_fits_every_python():
                 "platform_machine": machine,
             }
             names, due = (
-                [each.name for each in some if each.marker is None or each.marker.evaluate(there)]
+                [
+                    entry.name
+                    for entry in some
+                    if entry.marker is None or entry.marker.evaluate(there)
+                ]
                 for some in (entries, direct)
             )
             assert len(names) == len(set(names)), (there, "a package stands twice")

@@ -429,10 +429,10 @@ def test_each_kind_is_raised_and_explained(zygote, tmp_path):
     # Those that start a server, or wait, have a process of their own.
     alone = [name for name, case in CASES.items() if isinstance(case.script, str)]
     alone += ["a rate that is too high", "port in use"]
-    places = {case: tmp_path / (f"case {number}") for number, case in enumerate(CASES)}
+    folders = {case: tmp_path / (f"case {number}") for number, case in enumerate(CASES)}
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        slow = [pool.submit(problem, case, places[case], run) for case in alone]
-        problems = [problem(case, places[case], zygote.run) for case in CASES if case not in alone]
+        slow = [pool.submit(problem, case, folders[case], run) for case in alone]
+        problems = [problem(case, folders[case], zygote.run) for case in CASES if case not in alone]
         problems += [future.result() for future in slow]
     problems = list(filter(None, problems))
     assert not problems, "\n\n".join(problems)
@@ -482,9 +482,9 @@ def test_a_mistake_in_an_own_model_is_explained_by_what_it_is(zygote, tmp_path):
         (folder / script.name).write_text(examples.replaced(script, changes))
         dataset(folder, **arrays)
         process = zygote.run(script.name, [*NPZ, "--steps", "2"], folder)
-        said = errors.explain(process.stderr) or "not explained: " + process.stderr
-        if process.returncode != 1 or words not in said:
-            problems.append(f"{what}: exit {process.returncode}: {said}")
+        explanation = errors.explain(process.stderr) or "not explained: " + process.stderr
+        if process.returncode != 1 or words not in explanation:
+            problems.append(f"{what}: exit {process.returncode}: {explanation}")
     assert not problems, "\n\n".join(problems)
 
 

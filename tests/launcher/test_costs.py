@@ -121,13 +121,13 @@ def test_every_unit_of_a_plan(text, units, due):
     assert plan.quantity(text, units) == pytest.approx(due)
 
 
-def rows(tasks=2, steps=40, together=False, send=0.02, waits=(0.03, 0.05)):
+def rows(tasks=2, steps=40, is_synchronous=False, send=0.02, waits=(0.03, 0.05)):
     """Returns the rows of workers: a gradient of 0.1 s, a pull 0.04 s after each push."""
     result = {}
     for k in range(tasks):
-        wait = np.full(steps, waits[k] if together else send)
+        wait = np.full(steps, waits[k] if is_synchronous else send)
         pull = np.arange(steps) * (0.14 + wait[0])
-        step = np.arange(steps) if together else np.arange(steps) * tasks + k
+        step = np.arange(steps) if is_synchronous else np.arange(steps) * tasks + k
         columns = {"pull_time": pull, "push_time": pull + 0.1 + wait, "wait_seconds": wait}
         columns |= {"global_step": step + 1, "bytes": np.full(steps, 8e6)}
         result[f"worker-{k}"] = columns | {"local_steps": np.full(steps, 3)}
@@ -144,7 +144,7 @@ def test_what_a_plan_measures():
     assert run.compute == pytest.approx(np.full(72, 0.1))
     numbers = [run.pull, run.send, run.bytes, run.batches]
     assert numbers == pytest.approx([0.04, 0.02, 8e6, 3])
-    run = plan.measure_run(rows(together=True), 0)
+    run = plan.measure_run(rows(is_synchronous=True), 0)
     assert (run.together, run.backups, run.lead) == (True, 0, 0)
     assert run.send == pytest.approx(0.03)  # of who came last
     plan.measure_run(rows(steps=20), 1)
@@ -225,8 +225,8 @@ def test_an_update_of_the_learners_by_hand():
     Two rows of one feature, two classes; at w = 0 the gradient of a row is (p - 1) x or p x.
     """
     x, y = np.array([[1.0], [3.0]], np.float32), np.array([0, 1])
-    found = learn.gradient(np.zeros((1, 2), np.float32), x, y)
-    np.testing.assert_allclose(found, [[(-0.5 + 1.5) / 2, (0.5 - 1.5) / 2]], rtol=1e-6)
+    gradient = learn.gradient(np.zeros((1, 2), np.float32), x, y)
+    np.testing.assert_allclose(gradient, [[(-0.5 + 1.5) / 2, (0.5 - 1.5) / 2]], rtol=1e-6)
     assert learn.loss(np.zeros((1, 2)), x, y) == pytest.approx(math.log(2))
     w = np.array([[1.0, 0.0]])
     due = (math.log(1 + math.exp(-1)) + math.log(1 + math.exp(3))) / 2

@@ -167,8 +167,8 @@ def test_a_long_run_is_drawn_from_its_middle(drawn, monkeypatch):
     run = RunData.read("r")
 
     def steps(*around):
-        found = activities.activities(run, *around)
-        return [int(each.facts["global_step"]) for each in found if each.name == "push"]
+        spans = activities.activities(run, *around)
+        return [int(span.facts["global_step"]) for span in spans if span.name == "push"]
 
     assert steps() == list(range(56, 66)) and steps(0) == list(range(1, 11))
     assert steps(200) == list(range(91, 101))

@@ -90,9 +90,9 @@ def diagnosed(folder, losses=(1.0, 0.5, 0.3), ps=(0.3, 0.02), tests=(), more=Non
     arguments = {"steps": 1000, "batch_size": 32, "learning_rate": 0.1, **more.pop("arguments")}
     run_files.flags(folder, ps=1, arguments=arguments)
     rates = {"ps-0": ps}
-    used, together = more.pop("usage"), more.pop("together")
+    used, is_synchronous = more.pop("usage"), more.pop("together")
     for k, name in enumerate(["worker-0", "worker-1"]):
-        own = {**OWN, "offset": k, "together": together}
+        own = {**OWN, "offset": k, "together": is_synchronous}
         own |= {**changes.get("each", {}), **changes.get(name.replace("-", "_"), {})}
         rates[name] = own["cpu"], own["queued"]
         silences = [*own.get("silences", []), *(tests if k == 0 else [])]
@@ -299,8 +299,8 @@ def test_advice_that_a_script_has_no_flag_for(tmp_path):
     for arguments, expected in ({"backup_workers": 0}, True), ({}, False):
         folder = tmp_path / str(expected)
         folder.mkdir()
-        (found,) = diagnosed(folder, more={**STEADY, "arguments": arguments}, **slow)
-        assert ("--backup-workers" in found.change) is expected
+        (finding,) = diagnosed(folder, more={**STEADY, "arguments": arguments}, **slow)
+        assert ("--backup-workers" in finding.change) is expected
 
 
 def test_a_late_gradient_does_nothing(tmp_path):

@@ -13,7 +13,7 @@ from small_scripts import TFRUN, run, write
 from tfrun import errors, known_errors
 from tfrun.commands import explain
 
-ENTRIES = [entry for each in known_errors.GROUPS.values() for entry in each]
+ENTRIES = [entry for group in known_errors.GROUPS.values() for entry in group]
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.example[:40])
@@ -30,17 +30,17 @@ def raised(script):
 
     They are all that a script raises, or hands to who raises it.
     """
-    found = {}
+    messages = {}
     for node in ast.walk(ast.parse(script.read_text())):
         call = node.exc if isinstance(node, ast.Raise) else getattr(node, "value", None)
         if isinstance(call, ast.Call) and ast.unparse(call.func).endswith("Error"):
             name, message = ast.unparse(call.func), call.args[0]
             parts = getattr(message, "values", [message])
-            found[f"{name}({ast.unparse(message)})"] = [
+            messages[f"{name}({ast.unparse(message)})"] = [
                 f"{name}: " + "".join(getattr(part, "value", word) for part in map(told, parts))
                 for word in WORDS
             ]
-    return found
+    return messages
 
 
 def told(part):
@@ -246,10 +246,10 @@ def test_an_error_and_its_meaning_once(tmp_path):
     code, lines = run(tmp_path, "--ps", "1", "--workers", "2")
     assert code == 1
     assert lines.count("[worker 1] FloatingPointError: loss is nan at update 12") == 1, lines
-    said = [line for line in lines if "Lower --learning-rate" in line]
-    assert len(said) == 1 and said[0].startswith("[tfrun] Training has diverged"), lines
+    advice = [line for line in lines if "Lower --learning-rate" in line]
+    assert len(advice) == 1 and advice[0].startswith("[tfrun] Training has diverged"), lines
     failed = next(i for i, line in enumerate(lines) if "worker 1 failed with exit code 1" in line)
-    assert lines.index(said[0]) == failed + 1
+    assert lines.index(advice[0]) == failed + 1
 
 
 def test_a_traceback_is_shown_once(tmp_path):
@@ -266,9 +266,9 @@ deeper()
     assert code == 1
     count = [sum(text in line for line in lines) for text in ("Traceback", "in deeper")]
     assert count == [1, 1], lines
-    said = [[line for line in lines if f"at update {i}" in line] for i in (0, 1)]
+    failures = [[line for line in lines if f"at update {i}" in line] for i in (0, 1)]
     # The other may have been stopped before it failed.
-    assert max(map(len, said)) == 1 == len([line for line in lines if "Lower" in line]), lines
+    assert max(map(len, failures)) == 1 == len([line for line in lines if "Lower" in line]), lines
 
 
 def test_a_traceback_that_is_cut_off_is_no_error(tmp_path):
@@ -361,8 +361,8 @@ def test_a_wrong_flag(tmp_path):
         flags = ["--ps", "1", "--workers", "2", "--restarts", restarts]
         code, lines = run(example, *flags, **wrong)
         assert code == 2
-        said = [line for line in lines if "argument --steps: invalid int value: 'x'" in line]
-        assert len(said) == 1 and "train.py: error: " in said[0], lines
+        messages = [line for line in lines if "argument --steps: invalid int value: 'x'" in line]
+        assert len(messages) == 1 and "train.py: error: " in messages[0], lines
         assert not any("usage" in line or "AAA" in line for line in lines), lines
         assert len([line for line in lines if "--help` lists the flags" in line]) == 1, lines
         assert os.listdir(example / "runs" / "train") == before
@@ -480,9 +480,9 @@ def test_what_explain_prints(capsys):
         ("unknown", "none"): 2,
     }.items():
         assert explain.command([*names]) == code
-        said = capsys.readouterr()
-        lines = [line.split(": ", 1) for line in said.out.splitlines()]
+        output = capsys.readouterr()
+        lines = [line.split(": ", 1) for line in output.out.splitlines()]
         assert [name for name, _ in lines] == [name for name in names if name != "none"]
         for name, meaning in lines:
             assert (meaning == "no known error") == (name == "unknown")
-        assert ("none" in said.err) == ("none" in names)
+        assert ("none" in output.err) == ("none" in names)

@@ -77,15 +77,15 @@ def test_a_run_that_is_stopped_goes_on(tmp_path):
     ((at, command),) = re.findall(r"it goes on from update (\d+) with: (.+)", output)
     at = int(at)
     assert 0 < at < 90000 and support.newest_checkpoint(directory).endswith(f"-{at}")
-    made = int(max(row["global_step"] for row in support.pushes(directory)))
-    assert at % 300 == 0 and made - at <= 300, "%d updates are lost" % (made - at)
+    last_step = int(max(row["global_step"] for row in support.pushes(directory)))
+    assert at % 300 == 0 and last_step - at <= 300, "%d updates are lost" % (last_step - at)
 
-    more = command.replace("90000", str(made + 100))
+    more = command.replace("90000", str(last_step + 100))
     assert more != command
-    for text, said in [
+    for text, message in [
         (more, f"it goes on from update {at},"),
         (more, "There is a finished run in"),
-        (more.replace(str(made + 100), str(made + 200)), "it goes on from update"),
+        (more.replace(str(last_step + 100), str(last_step + 200)), "it goes on from update"),
     ]:
         done = subprocess.run(
             ["bash", "-c", text],
@@ -95,9 +95,9 @@ def test_a_run_that_is_stopped_goes_on(tmp_path):
             text=True,
             timeout=support.patience(90),
         )
-        assert done.returncode == 0 and said in done.stdout, done.stdout + done.stderr
+        assert done.returncode == 0 and message in done.stdout, done.stdout + done.stderr
     assert shlex.split(command)[0] == f"OUTPUT_DIR={directory}"
-    assert support.result(directory)["steps"] == made + 200
+    assert support.result(directory)["steps"] == last_step + 200
 
 
 def progress(monkeypatch, capsys, directory, pushes, task=("worker", 0)):
@@ -126,7 +126,7 @@ def test_the_chief_prints_a_line_a_second(monkeypatch, capsys, tmp_path):
     assert test == "update 500 of 3000   test_loss 0.2071   test_accuracy 0.9361"
     steps = [int(line.split()[1]) for line in lines]
     between = [later - earlier for earlier, later in zip(steps, steps[1:])]
-    assert 9 <= len(lines) <= 10 and all(100 <= each <= 102 for each in between), steps
+    assert 9 <= len(lines) <= 10 and all(100 <= difference <= 102 for difference in between), steps
     others = progress(monkeypatch, capsys, tmp_path, ROWS, ("worker", 1))
     assert others == [test], "only the chief prints its pushes"
 

@@ -91,7 +91,7 @@ def test_a_clock_that_is_set_changes_nothing(start, tmp_path, monkeypatch, capsy
     assert seen["state"] == "running"
     (task_seen,) = monitor.snapshot(registry.read_all()[0], {})["tasks"]
     assert (task_seen["pid"], task_seen["state"]) == (task.pid, "running")
-    assert [each.pid for each in registry.live_processes(registry.read_all()[0])] == [task.pid]
+    assert [child.pid for child in registry.live_processes(registry.read_all()[0])] == [task.pid]
     assert kill.command([tmp_path.name]) == 0 and "is stopped" in capsys.readouterr().out
     assert (launcher.wait(5), task.wait(5)) == (-15, -9)
 
@@ -103,19 +103,19 @@ def test_another_name_of_the_host_hides_no_run(start, tmp_path, monkeypatch):
     monkeypatch.setattr("socket.gethostname", lambda: "renamed")
     (seen,) = registry.read_all()
     assert seen["state"] == "running"
-    assert [each.pid for each in registry.live_processes(seen)] == [task.pid]
+    assert [process.pid for process in registry.live_processes(seen)] == [task.pid]
     elsewhere = {"pid": launcher.pid, "start": "1 another-boot"}
     record(tmp_path, elsewhere)
     monkeypatch.setattr("socket.gethostname", lambda: "third")
-    assert [each["path"].parent.name for each in registry.read_all()] == [seen["path"].parent.name]
+    assert [run["path"].parent.name for run in registry.read_all()] == [seen["path"].parent.name]
 
 
 def test_a_record_of_an_older_tfrun(start, tmp_path, capsys):
     """Catches a run that trains on, and is called lost: it had noted the start as a number."""
     launcher, task = start(), start()
     older = [
-        {"pid": each.pid, "start": psutil.Process(each.pid).create_time()}
-        for each in (launcher, task)
+        {"pid": process.pid, "start": psutil.Process(process.pid).create_time()}
+        for process in (launcher, task)
     ]
     assert record(tmp_path, *older)["state"] == "running"
     assert kill.command([tmp_path.name]) == 0 and "is stopped" in capsys.readouterr().out
@@ -134,7 +134,7 @@ def test_a_damaged_record_hides_no_other(changes, start, tmp_path):
     other = tmp_path / "other"
     (other / "run").mkdir(parents=True)
     record(other, registry.identity(launcher.pid), **changes)
-    assert sorted(each["state"] for each in registry.read_all()) == ["running", "unreadable"]
+    assert sorted(run["state"] for run in registry.read_all()) == ["running", "unreadable"]
 
 
 def test_the_start_of_a_process_of_any_name(start, tmp_path):
@@ -143,7 +143,7 @@ def test_the_start_of_a_process_of_any_name(start, tmp_path):
     shutil.copy(shutil.which("sleep"), odd)
     plain, named = start(), start(str(odd), "60")
     support.wait_until(lambda: psutil.Process(named.pid).name() == odd.name, 5, "a name")
-    first, second = (waiting.start_of(each.pid).split() for each in (plain, named))
+    first, second = (waiting.start_of(process.pid).split() for process in (plain, named))
     assert first[1] == second[1] and 0 <= int(second[0]) - int(first[0]) < 1000
     ticks_now = time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK")
     assert abs(ticks_now - int(second[0])) < 60 * os.sysconf("SC_CLK_TCK")
@@ -165,11 +165,11 @@ def test_what_is_left_of_a_run(start, tmp_path):
     foreign.wait()
     neighbour, ended = start(), start("true")
     os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
-    known = [registry.identity(each.pid) for each in (alive, ended)]
-    dead = [{"pid": each.pid, "start": "1 x"} for each in (gone, foreign)]
+    known = [registry.identity(process.pid) for process in (alive, ended)]
+    dead = [{"pid": process.pid, "start": "1 x"} for process in (gone, foreign)]
     taken = other_start(other.pid)
-    found = registry.live_processes(record(tmp_path, None, *known, *dead, taken))
-    assert sorted(each.pid for each in found) == sorted([alive.pid, child, orphan])
+    processes = registry.live_processes(record(tmp_path, None, *known, *dead, taken))
+    assert sorted(process.pid for process in processes) == sorted([alive.pid, child, orphan])
     assert {other.pid, its_child, neighbour.pid, stranger} <= set(psutil.pids())
 
 
@@ -188,13 +188,13 @@ def test_kill_where_tfrun_has_died(start, tmp_path, capsys):
     )
     assert lost["state"] == "lost"
     assert kill.command([tmp_path.name, "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert sorted(said["processes_killed"]) == sorted([task.pid, orphan])
+    answer = json.loads(capsys.readouterr().out)
+    assert sorted(answer["processes_killed"]) == sorted([task.pid, orphan])
     assert launcher.poll() is None and other.poll() is None and task.wait(5) == -9
     (after,) = registry.read_all()
-    assert (said["state"], after["state"]) == ("stopped", "stopped") and after["ended"]
-    assert [each["process"] for each in after["tasks"]] == [None] * 4
-    assert [each["state"] for each in after["tasks"]] == ["stopped"] * 3 + ["running"]
+    assert (answer["state"], after["state"]) == ("stopped", "stopped") and after["ended"]
+    assert [entry["process"] for entry in after["tasks"]] == [None] * 4
+    assert [entry["state"] for entry in after["tasks"]] == ["stopped"] * 3 + ["running"]
 
 
 def test_stopped_is_not_said_while_a_process_lives(start, tmp_path, monkeypatch, capsys):
@@ -204,8 +204,8 @@ def test_stopped_is_not_said_while_a_process_lives(start, tmp_path, monkeypatch,
     monkeypatch.setattr(psutil.Process, "kill", lambda process: None)
     monkeypatch.setattr(kill, "STOP_SECONDS", 0.1)
     assert kill.command([tmp_path.name]) == 1
-    said = capsys.readouterr()
-    assert f"do not end: {task.pid}" in said.err and not said.out
+    output = capsys.readouterr()
+    assert f"do not end: {task.pid}" in output.err and not output.out
     assert registry.read_all()[0]["state"] == "lost"
 
 
@@ -214,13 +214,13 @@ def test_the_watchdog_ends_what_is_left_and_nothing_else(start):
     left, ended, other = start(), start(), start()
     gone, orphan = with_child(start, "exit")
     gone.wait()
-    told = [f"+{each}" for each in map(line, (left, ended))]
+    told = [f"+{text}" for text in map(line, (left, ended))]
     told += [f"+{other.pid} {other_start(other.pid)['start']}", f"+{gone.pid} 1 x"]
     told.append(f"-{line(ended)}")
     command = [sys.executable, "-SE", "-m", "tfrun.launch.watchdog"]
     subprocess.run(
         command,
-        input="".join(f"{each}\n" for each in told),
+        input="".join(f"{text}\n" for text in told),
         text=True,
         cwd=support.ROOT,
         timeout=60,

@@ -40,8 +40,8 @@ def imports(folder):
             elif isinstance(node, ast.ImportFrom):
                 assert not node.level, f"{name} has a relative import"
                 names = [f"{node.module}.{alias.name}" for alias in node.names]
-                names = [each if each in paths else node.module for each in names]
-            graph[name] |= {each for each in names if each.split(".")[0] == "tfrun"}
+                names = [module if module in paths else node.module for module in names]
+            graph[name] |= {module for module in names if module.split(".")[0] == "tfrun"}
     return graph
 
 
@@ -54,13 +54,13 @@ def circle(graph):
         if name in finished:
             return None
         for other in sorted(graph.get(name, ())):
-            if found := search(other, [*path, name]):
-                return found
+            if loop := search(other, [*path, name]):
+                return loop
         finished.add(name)
         return None
 
     finished = set()
-    return next((found for name in graph if (found := search(name, []))), None)
+    return next((cycle for name in graph if (cycle := search(name, []))), None)
 
 
 def test_no_circle():
@@ -75,8 +75,8 @@ def test_no_circle():
 def test_a_circle_is_found():
     graph = dict(imports(TFRUN))
     graph["tfrun.runs.registry"] = {"tfrun.commands.start"}
-    found = circle(graph)
-    assert found[0] == found[-1] and {"tfrun.runs.registry", "tfrun.commands.start"} <= set(found)
+    names = circle(graph)
+    assert names[0] == names[-1] and {"tfrun.runs.registry", "tfrun.commands.start"} <= set(names)
 
 
 @pytest.mark.parametrize("floor", FLOORS)

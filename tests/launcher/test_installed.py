@@ -50,23 +50,23 @@ def wheel(tmp_path_factory):
     command = [*PIP, "wheel", "--no-deps", "--no-index", "--no-build-isolation", "-w", folder]
     done = support.run_to_end(*command, folder / "source", cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
-    (made,) = folder.glob("*.whl")
-    return made
+    (wheel_file,) = folder.glob("*.whl")
+    return wheel_file
 
 
 def needed(names):
     """Returns the distributions of this environment that these need, with those that they need."""
-    found, names = {}, list(names)
+    distributions, names = {}, list(names)
     while names:
         name = names.pop()
-        if name in found:
+        if name in distributions:
             continue
-        found[name] = importlib.metadata.distribution(name)
-        for line in found[name].requires or []:
+        distributions[name] = importlib.metadata.distribution(name)
+        for line in distributions[name].requires or []:
             requirement = Requirement(line)
             if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
                 names.append(requirement.name.lower())
-    return found.values()
+    return distributions.values()
 
 
 def installed(wheel, folder, how, *more):
@@ -77,15 +77,15 @@ def installed(wheel, folder, how, *more):
     more: what else pip installs.
     """
     pip = [] if how == "fetched" else ["--without-pip"]
-    made = support.run_to_end(sys.executable, "-m", "venv", *pip, folder)
-    assert made.returncode == 0, made.stderr
+    process = support.run_to_end(sys.executable, "-m", "venv", *pip, folder)
+    assert process.returncode == 0, process.stderr
     (packages,) = folder.glob("lib/*/site-packages")
     if how == "linked":
         with zipfile.ZipFile(wheel) as file:
             (name,) = [name for name in file.namelist() if name.endswith("/METADATA")]
             lines = file.read(name).decode().splitlines()
         wanted = [Requirement(line[15:]) for line in lines if line.startswith("Requires-Dist: ")]
-        wanted = [each.name for each in wanted if not each.marker]
+        wanted = [requirement.name for requirement in wanted if not requirement.marker]
         assert len(wanted) > 5, "the wheel names what it needs"
         for distribution in needed(wanted):
             for name in {path.parts[0] for path in distribution.files} - {"..", "__pycache__"}:

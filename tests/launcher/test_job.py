@@ -34,9 +34,9 @@ def test_cores_of_its_own(tmp_path):
     write(tmp_path, SHOW)
     code, lines = run(tmp_path, "--ps", "1", "--workers", "1", "--cpus", "ps=1,worker=1")
     assert code == 0, lines
-    found = seen(lines)
-    assert found["ps 0"][0] == CORES[:1] and found["worker 0"][0] == CORES[1:2]
-    assert found["worker 0"][1] == "1"
+    settings = seen(lines)
+    assert settings["ps 0"][0] == CORES[:1] and settings["worker 0"][0] == CORES[1:2]
+    assert settings["worker 0"][1] == "1"
     code, lines = run(tmp_path, "--ps", "1", "--workers", "1", "--cpus", "ps=1")
     assert seen(lines)["worker 0"][0] == CORES
 
@@ -52,8 +52,8 @@ def test_gpus_and_variables_of_a_role(tmp_path):
         PATH=path,
     )
     assert code == 0, lines
-    found = {task: rest[2:] for task, rest in seen(lines).items()}
-    assert found == {
+    settings = {task: rest[2:] for task, rest in seen(lines).items()}
+    assert settings == {
         "ps 0": ["-1", "red"],
         "chief 0": ["-1", "red"],
         "worker 0": ["0,1", "blue=x"],
@@ -163,10 +163,10 @@ roles:
 """
     code, lines = job(tmp_path, text, SHOW + "print(sys.argv[1:])")
     assert code == 0, lines
-    found = seen(lines)
-    assert sorted(found) == ["ps 0", "ps 1", "worker 0"]
-    assert found["worker 0"] == [CORES[:1], "1", os.environ.get("CUDA_VISIBLE_DEVICES"), "blue"]
-    assert found["ps 1"][3] == "red"
+    settings = seen(lines)
+    assert sorted(settings) == ["ps 0", "ps 1", "worker 0"]
+    assert settings["worker 0"] == [CORES[:1], "1", os.environ.get("CUDA_VISIBLE_DEVICES"), "blue"]
+    assert settings["ps 1"][3] == "red"
     assert "[worker 0] ['--steps', '5', '--fast', '--name', 'a b']" in lines
 
 
@@ -219,12 +219,12 @@ grid: {rate: [0.5, 0.75, 2], seed: [0, 1]}
 """
     code, lines = job(tmp_path, text % parallel, LEARN)
     assert code == 1, lines
-    made = {row["run"]: row for row in json.loads((tmp_path / "run/grid.json").read_text())}
-    assert len(made) == 6 and made["rate=0.75,seed=1"]["arguments"] == {"rate": 0.75, "seed": 1}
+    rows = {row["run"]: row for row in json.loads((tmp_path / "run/grid.json").read_text())}
+    assert len(rows) == 6 and rows["rate=0.75,seed=1"]["arguments"] == {"rate": 0.75, "seed": 1}
     for rate, seed in itertools.product((0.5, 0.75), (0, 1)):
-        row = made[f"rate={rate},seed={seed}"]
+        row = rows[f"rate={rate},seed={seed}"]
         assert (row["test_accuracy"], row["exit_code"], row["steps"]) == (rate, 0, 1)
-    assert made["rate=2,seed=0"]["exit_code"] == 1 and "test_accuracy" not in made["rate=2,seed=0"]
+    assert rows["rate=2,seed=0"]["exit_code"] == 1 and "test_accuracy" not in rows["rate=2,seed=0"]
     table = lines[-8:-1]
     assert table[0].split() == ["rate", "seed", "result", "updates", "seconds", "end"]
     assert table[1].split()[:5] == ["0.5", "0", "test", "accuracy", "50.0%"]

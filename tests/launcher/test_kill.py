@@ -32,10 +32,12 @@ def test_kill_asks_first(asked, capsys, monkeypatch):
     monkeypatch.setattr(registry, "live_processes", lambda _: [one] if alive["task"] else [])
     monkeypatch.setattr(kill, "STOP_SECONDS", 0.01)
     assert kill.command(["r", "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert said["run"] == seen["run"] and said["processes_killed"] == ([] if asked == 1 else [7])
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["run"] == seen["run"] and answer["processes_killed"] == (
+        [] if asked == 1 else [7]
+    )
     assert done == [[1], [1, 2, "task"], [1, 2, "task"]][asked - 1]
-    assert said["state"] == {1: "stopped", 2: "stopped", 3: "running"}[asked]
+    assert answer["state"] == {1: "stopped", 2: "stopped", 3: "running"}[asked]
 
 
 def test_what_kill_says(capsys, monkeypatch):
@@ -53,7 +55,7 @@ def test_what_kill_says(capsys, monkeypatch):
     assert capsys.readouterr().out == "a is stopped; its tfrun had died\n"
     after = registry.read_all()[0]
     assert (after["state"], after["ended"]) == ("stopped", 5000)
-    assert [(each["state"], each["process"]) for each in after["tasks"]] == [
+    assert [(entry["state"], entry["process"]) for entry in after["tasks"]] == [
         *(("stopped", None), ("done", None))
     ]
     (registry.folder() / "cut.json").write_text("{")

@@ -35,10 +35,10 @@ def test_logs_that_grow(capsys, monkeypatch):
 
     def sleep(seconds):
         assert 0 < seconds < 1
-        look = next(looks)
+        number = next(looks)
         with open("r/worker-0.log", "a") as log:
-            log.write(["complete\n", "".join(f"more {k}\n" for k in range(30)), "the en"][look])
-        if look == 2:
+            log.write(["complete\n", "".join(f"more {k}\n" for k in range(30)), "the en"][number])
+        if number == 2:
             record("r", "done", tasks=two)
 
     monkeypatch.setattr(logs, "time", types.SimpleNamespace(sleep=sleep))

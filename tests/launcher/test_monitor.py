@@ -26,7 +26,7 @@ class Process:
         self.below = children
 
     def children(self, recursive):
-        below = [each for child in self.below for each in [child, *child.children(True)]]
+        below = [process for child in self.below for process in [child, *child.children(True)]]
         return below if recursive else [*self.below]
 
     def cpu_percent(self):
@@ -71,12 +71,12 @@ def test_what_monitor_computes(monkeypatch):
     run_files.metrics("r", "worker-10", *(run_files.push(t, t - 4000) for t in (4001, 4002, 4004)))
     run_files.metrics("r", "worker-11", run_files.push(4999, 3))
     first = monitor.snapshot(seen_record, {})
-    assert [each.get("cpu_percent") for each in first["tasks"][:3]] == [None, None, None]
-    looks = {each: each for each in processes.values()}
+    assert [entry.get("cpu_percent") for entry in first["tasks"][:3]] == [None, None, None]
+    looks = {process: process for process in processes.values()}
     seen = monitor.snapshot(seen_record, looks)
     names = ["cpu_percent", "memory_bytes", "threads", "pid", "memory_percent", "gpu_percent"]
     names += ["gpu_memory_bytes", "steps_per_second", "staleness", "loss", "update"]
-    ps, one, ten, two, rank = ([each.get(name) for name in names] for each in seen["tasks"])
+    ps, one, ten, two, rank = ([entry.get(name) for name in names] for entry in seen["tasks"])
     assert ps == [80.0, 150 << 20, 6, 7, pytest.approx(100 * 150 / 4096)] + [None] * 6
     assert one == [10.0, 512 << 20, 4, 8, 50.0, 60.0, 4000 << 20, 20 / 5, 2.0, 1.25, 4999]
     assert ten == [None] * 7 + [2 / 3, 0.0, 0.5, 4]
@@ -105,8 +105,8 @@ def test_the_columns_of_monitor(monkeypatch, capsys):
     order += ["steps/s", "staleness", "loss"]
     least = {0: 2, 30: 3, 36: 4, 45: 5, 50: 6, 55: 7, 60: 8, 70: 9, 80: 10, 90: 11}
     for width, number in least.items():
-        found = titles(width)
-        assert len(found) == number and found == [title for title in order if title in found]
+        names = titles(width)
+        assert len(names) == number and names == [title for title in order if title in names]
         assert len(titles(width - 1)) == number - 1 or not width
     seen["tasks"][0]["gpus"] = []
     assert titles(200) == [title for title in order if not title.startswith("GPU")]
@@ -184,7 +184,7 @@ def test_the_headline_of_a_run_that_has_ended(state, ended, words):
     tasks = [task("r"), task("r", "worker 1", state="done", exit_code=0)]
     seen = monitor.snapshot(record("r", state, 1000, ended, tasks=tasks), {})
     assert monitor.headline(seen) == f"r: {words}"
-    states = [each["state"] for each in seen["tasks"]]
+    states = [entry["state"] for entry in seen["tasks"]]
     assert states == ["lost" if state == "lost" else "running", "done"]
 
 
@@ -198,13 +198,13 @@ def test_how_far_a_run_is(tmp_path):
     run_files.metrics(
         "r", "worker-1", run_files.test(4999.5, 158, 0.75, "nan"), run_files.test(5000, 2, 0, 9)
     )
-    found = progress.of_run("r", 5000.0, ["worker-0"])
-    assert (found["update"], found["steps"], found["test"]) == (158, 50, {"test_accuracy": 0.75})
+    report = progress.of_run("r", 5000.0, ["worker-0"])
+    assert (report["update"], report["steps"], report["test"]) == (158, 50, {"test_accuracy": 0.75})
     # In the last 5 s: k = 51 to 79 at 4995.1 to 4997.9, and the last row.
-    assert found["tasks"]["worker-0"]["steps_per_second"] == pytest.approx(30 / 5)
+    assert report["tasks"]["worker-0"]["steps_per_second"] == pytest.approx(30 / 5)
     mean = (sum(k % 4 for k in range(51, 80)) + 0) / 30
-    assert found["tasks"]["worker-0"]["staleness"] == pytest.approx(mean)
-    assert found["tasks"]["worker-1"]["update"] is None  # it has tested, and made no update
+    assert report["tasks"]["worker-0"]["staleness"] == pytest.approx(mean)
+    assert report["tasks"]["worker-1"]["update"] is None  # it has tested, and made no update
     later = progress.of_run("r", 5200.0, ["worker-0"])["tasks"]["worker-0"]
     assert (later["steps_per_second"], later["staleness"], later["loss"]) == (0, None, 0.5)
     ended = progress.of_run("r", 9000.0)["tasks"]["worker-0"]  # 4994 to 4999

@@ -57,11 +57,11 @@ def test_a_folder_of_each_example(tmp_path, monkeypatch, capsys):
         for path in folder.rglob("*.py"):
             if path.name != pathlib.Path(script).name:
                 compile(path.read_text(), str(path), "exec")
-        made = types.ModuleType("equation")
-        exec((folder / "equation.py").read_text(), made.__dict__)
-        assert callable(made.REFERENCE) and len(made.MISTAKES) == 2 and made.N > 0
-        code = (folder / made.SCRIPT).read_text()
-        for changes in made.MISTAKES.values():
+        equation = types.ModuleType("equation")
+        exec((folder / "equation.py").read_text(), equation.__dict__)
+        assert callable(equation.REFERENCE) and len(equation.MISTAKES) == 2 and equation.N > 0
+        code = (folder / equation.SCRIPT).read_text()
+        for changes in equation.MISTAKES.values():
             assert examples.replaced(code, changes) != code
         yaml.safe_load((folder / ".github" / "workflows" / "test.yml").read_text())
     assert "by tfrun" in capsys.readouterr().out
@@ -125,8 +125,8 @@ def test_what_is_refused(words, line, tmp_path, monkeypatch, capsys):
         code = cli.main(["new", *words])
     except SystemExit as ended:
         code = ended.code
-    said = capsys.readouterr()
-    assert code == 2 and line in said.err and len(said.err.splitlines()) == 1 and not said.out
+    output = capsys.readouterr()
+    assert code == 2 and line in output.err and len(output.err.splitlines()) == 1 and not output.out
     assert not (tmp_path / "new-one").exists()
 
 
@@ -142,7 +142,7 @@ def test_a_place_that_cannot_be_written(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    "noted, requirement, said",
+    "noted, requirement, message",
     [
         ("https://x.org/a/{name}-1-py3-none-any.whl", "{name}[training] @ https://x.org/a/", ""),
         ("file://{folder}/t%20f-1.whl", "./t f-1.whl[training]", ""),
@@ -151,7 +151,7 @@ def test_a_place_that_cannot_be_written(tmp_path, monkeypatch, capsys):
         (None, "./{file}[training]", "copy the one you installed into my-app\n"),
     ],
 )
-def test_the_wheel_of_a_folder(noted, requirement, said, tmp_path, monkeypatch, capsys):
+def test_the_wheel_of_a_folder(noted, requirement, message, tmp_path, monkeypatch, capsys):
     """Catches a requirement that pip cannot fetch, where nothing says what to do about it."""
     file = f"distributed_tensorflow_reference-{tfrun.__version__}-py3-none-any.whl"
     facts = {"folder": tmp_path, "name": app.PACKAGE, "file": file}
@@ -163,7 +163,7 @@ def test_the_wheel_of_a_folder(noted, requirement, said, tmp_path, monkeypatch, 
     folder = make(tmp_path, monkeypatch, "HogWild")
     lines = (folder / "requirements.txt").read_text().splitlines()
     assert lines[1].startswith(requirement.format(**facts)) and lines[2:] == ["pytest"]
-    assert said.format(**facts) in capsys.readouterr().out
+    assert message.format(**facts) in capsys.readouterr().out
     assert [path.name for path in folder.glob("*.whl")] == (
         ["t f-1.whl"] if noted and noted.endswith("t%20f-1.whl") else []
     )

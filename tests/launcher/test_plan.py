@@ -15,10 +15,10 @@ from tfrun.simulate import laws, plan, schemes
 SEND, PULL, MINI = 0.004, 0.002, 0.07  # seconds of a push, of a pull, of a gradient
 
 
-def run_of(n, together, updates=1500, seed=1, law="exponential", T=1):
+def run_of(n, is_synchronous, updates=1500, seed=1, law="exponential", T=1):
     """Returns (the rows {task: columns} of a simulated run, its mini-batches/s, its staleness)."""
     times = laws.step_times(law, n, updates, mean=MINI, seed=seed)
-    if together:
+    if is_synchronous:
         trace = schemes.synchronous(times + SEND + PULL)
         begin = trace.pull + PULL
         end = np.array([trace.push[trace.step == s].max() for s in range(trace.step[-1] + 1)])
@@ -47,23 +47,23 @@ def test_a_plan():
     Catches: waits in a gradient's time, a median wait for the way of a push, both directions
     on one link, and updates that count as mini-batches.
     """
-    for together in (False, True):
-        what = "together" if together else "asynchronous"
-        rows, *_ = run_of(2, together)
+    for is_synchronous in (False, True):
+        what = "together" if is_synchronous else "asynchronous"
+        rows, *_ = run_of(2, is_synchronous)
         run = plan.measure_run(rows, 1)
-        assert run.together == together, f"\nplan, {what}: taken for the other"
+        assert run.together == is_synchronous, f"\nplan, {what}: taken for the other"
         within(f"plan, {what}, a gradient", MINI, run.compute.mean(), 0.04)
         within(f"plan, {what}, a push", SEND, run.send, 0.01)
         within(f"plan, {what}, a pull", PULL, run.pull, 0.01)
         for n in (8, 16):
-            _, rate, late = run_of(n, together, 800, seed=9)
+            _, rate, late = run_of(n, is_synchronous, 800, seed=9)
             predicted = plan.predict(run, n)
             within(f"plan, {what}, {n} workers", rate, predicted["rate"][1], 0.05)
             assert predicted["rate"][0] <= predicted["rate"][1], (
                 f"\nplan, {what}, lowest: {predicted}"
             )
             within(f"plan, {what}, shares", 1, sum(predicted["shares"].values()), 0.02)
-            if not together:
+            if not is_synchronous:
                 within(f"plan, {what}, staleness", late, predicted["staleness"][1], 0.05)
     rows, *_ = run_of(2, False, law="constant")
     run = plan.measure_run(rows, 1)
@@ -117,11 +117,11 @@ def write_run(folder, rows):
         run_files.metrics(folder, task, *lines)
 
 
-@pytest.mark.parametrize("name, together", [("backup_workers", True), ("max_lead", False)])
-def test_a_plan_reads_the_flags_of_its_run(name, together, tmp_path, capsys):
+@pytest.mark.parametrize("name, is_synchronous", [("backup_workers", True), ("max_lead", False)])
+def test_a_plan_reads_the_flags_of_its_run(name, is_synchronous, tmp_path, capsys):
     """Catches a flag that counts for nothing, and one that is needed: other scripts have none."""
     rates = []
-    write_run(tmp_path, run_of(4, together)[0])
+    write_run(tmp_path, run_of(4, is_synchronous)[0])
     for flags in {}, {name: 0}, {name: 1}:
         run_files.flags(tmp_path, arguments={"steps": 6, **flags})
         code, output, _ = plan_of(capsys, tmp_path, "--workers", "8", "--json")

@@ -62,10 +62,10 @@ def test_what_a_run_directory_gets(tmp_path):
     """The file as it was, the modules that it needs, and a script of which one region differs."""
     text = GOOD.format(module="near")
     path = problem(tmp_path / "own", text, near="import far\nSHIFT = far.X", far="X = 1", other="")
-    script, found, original = problems.make_copy(path, [str(HOGWILD), "--steps", "20"])
+    script, texts, original = problems.make_copy(path, [str(HOGWILD), "--steps", "20"])
     assert (script, original) == ("hogwild.py", str(HOGWILD))
-    assert found["own_problem.py"] == text
-    assert found.keys() - {
+    assert texts["own_problem.py"] == text
+    assert texts.keys() - {
         "hogwild.py",
         "own_problem.py",
         "adapted_problem.py",
@@ -74,7 +74,7 @@ def test_what_a_run_directory_gets(tmp_path):
         "near.py",
         "far.py",
     }
-    old, new = HOGWILD.read_text(), found["hogwild.py"]
+    old, new = HOGWILD.read_text(), texts["hogwild.py"]
     before, _, rest = old.partition("# region: problem")
     after = rest.partition("# endregion: problem")[2]
     assert new.count(problems.ADAPT) == 1
@@ -83,7 +83,7 @@ def test_what_a_run_directory_gets(tmp_path):
     region = new[len(before) : -len(after)]
     assert "mine.py" in region and "from adapted_problem import" in region
     assert "load_digits" not in region and len(region.splitlines()) == 3
-    assert f"FILE = {str(path)!r}" in found["adapted_problem.py"]
+    assert f"FILE = {str(path)!r}" in texts["adapted_problem.py"]
 
 
 @pytest.mark.parametrize(
@@ -142,8 +142,8 @@ def test_the_words_of_bash(tmp_path):
     for name, text in copy.texts.items():
         assert (tmp_path / name).read_text() == text
     (tmp_path / "put").mkdir()
-    found = problems.write_copy(tmp_path / "put", copy, command)
-    assert found == ["python", f"{tmp_path}/put/hogwild.py", "--steps", "a b", *arguments]
+    new_command = problems.write_copy(tmp_path / "put", copy, command)
+    assert new_command == ["python", f"{tmp_path}/put/hogwild.py", "--steps", "a b", *arguments]
     for name, text in copy.texts.items():
         assert (tmp_path / "put" / name).read_text() == text
 
@@ -174,8 +174,8 @@ def test_horovod_runs_the_copy(tmp_path):
     """The script is the first word that ends with .py, wherever it stands."""
     script = examples.main_script("Horovod-RingAllReduce")
     command = ["horovodrun", "-np", "2", "python", str(script), "--steps", "20"]
-    found = problems.install_problem(problem(tmp_path / "own"), command, tmp_path)
-    assert found == [*command[:4], str(tmp_path / script.name), *command[5:]]
+    words = problems.install_problem(problem(tmp_path / "own"), command, tmp_path)
+    assert words == [*command[:4], str(tmp_path / script.name), *command[5:]]
     assert "from adapted_problem import" in (tmp_path / script.name).read_text()
 
 

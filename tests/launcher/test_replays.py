@@ -113,14 +113,14 @@ def replay(name, n, delay, seed, batches, own, gap=0.0):
     own: seconds of an update beside the delays, of which `gap` are between push and pull; they are
     exponential, with these means.
     """
-    T, together = 10 if name in ALONE else 1, name.split(",")[0] in TOGETHER
-    needed = n - name.endswith("a backup") if together else 1
+    T, is_synchronous = 10 if name in ALONE else 1, name.split(",")[0] in TOGETHER
+    needed = n - name.endswith("a backup") if is_synchronous else 1
     updates = max(8 if name == "SAGN" else 20, batches // T // needed)
-    rows = updates + 1 if together else min(updates, 6 * updates // n + 40)
+    rows = updates + 1 if is_synchronous else min(updates, 6 * updates // n + 40)
     times = laws.local_steps(drawn(delay, MEAN, n, seed, rows * T), T)
     vary = np.random.default_rng([seed, n]).exponential
     times, pause = times + vary(own - gap, times.shape), vary(gap, times.shape)
-    if together:
+    if is_synchronous:
         trace = schemes.synchronous((times + pause)[:updates], needed)
         return schemes.rate(trace) * T, 0
     # All wait, after their first push, for that of the last worker.

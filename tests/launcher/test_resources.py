@@ -46,8 +46,8 @@ def test_what_tasks_share(cores, gpus, due):
     assert tasks[:3] == [("ps", 0), ("ps", 1), ("chief", 0)]
     env = cluster.task_environments(tasks, {"worker": ["x"]}, "d", cores, [*gpus], already_set=())
     seen = {
-        f"{job} {index}": (each.get("CUDA_VISIBLE_DEVICES"), each["OMP_NUM_THREADS"])
-        for (job, index), each in env.items()
+        f"{job} {index}": (variables.get("CUDA_VISIBLE_DEVICES"), variables["OMP_NUM_THREADS"])
+        for (job, index), variables in env.items()
         if job != "ps"
     }
     threads = str(max(1, cores // 3))
@@ -88,28 +88,28 @@ def test_tasks_on_hosts(monkeypatch, tmp_path):
         variables=[("ps", "C", "1")],
     )
     tasks = hosts.Placement(spec, dealt, answers).make_tasks()
-    assert [each.name for each in tasks] == [
+    assert [task.name for task in tasks] == [
         "ps 0",
         "worker 0",
         "worker 1",
         "worker 2",
         "evaluator 0",
     ]
-    assert [each.host.target for each in tasks] == ["me@one"] * 2 + ["two"] * 3
-    assert all("me@one" in each.command for each in tasks[:2])
-    requests = [json.loads(each.env["TFRUN_REQUEST"]) for each in tasks]
+    assert [task.host.target for task in tasks] == ["me@one"] * 2 + ["two"] * 3
+    assert all("me@one" in task.command for task in tasks[:2])
+    requests = [json.loads(task.env["TFRUN_REQUEST"]) for task in tasks]
     env = [request["env"] for request in requests]
     assert json.loads(env[3]["TF_CONFIG"]) == {
         "cluster": {"ps": ["one:11"], "worker": ["one:12", "two:21", "two:22"]},
         "task": {"type": "worker", "index": 2},
     }
-    assert [each.get("CUDA_VISIBLE_DEVICES") for each in env] == ["-1", None, "0", "0", "0"]
-    assert [each["OMP_NUM_THREADS"] for each in env] == ["4", "4", "3", "3", "3"]
-    assert [each.get("C") for each in env] == ["1", None, None, None, None]
+    assert [task_env.get("CUDA_VISIBLE_DEVICES") for task_env in env] == ["-1", None, "0", "0", "0"]
+    assert [task_env["OMP_NUM_THREADS"] for task_env in env] == ["4", "4", "3", "3", "3"]
+    assert [task_env.get("C") for task_env in env] == ["1", None, None, None, None]
     assert [request["command"][1] for request in requests][3:] == ["worker.py", "evaluator.py"]
     assert [request["name"] for request in requests][2:4] == ["worker-1", "worker-2"]
-    for each in tasks:
-        each.log.close()
+    for task in tasks:
+        task.log.close()
 
 
 def test_ports_that_nobody_else_gets():
@@ -127,8 +127,8 @@ def test_ports_that_nobody_else_gets():
                 server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
                 server.bind((address, ports[0]))
     finally:
-        for each in held:
-            each.close()
+        for holder in held:
+            holder.close()
     with socket.socket() as other:
         other.bind(("127.0.0.1", ports[1]))
         free = cluster.free_ports(50)

@@ -14,18 +14,18 @@ def failing(tmp_path, monkeypatch):
     """Returns a function: whether a failure of a task stops a run, and when the task starts."""
     monkeypatch.setattr(supervisor.time, "monotonic", lambda: 1000.0)
 
-    def decide(name, starts, restarts, code=1, chief="worker 0", said=()):
-        each = Task(name.split()[0], name, [], {}, tmp_path)
-        each.log.close()
-        each.starts, each.exit_code, each.start_at = starts, code, None
-        each.process = types.SimpleNamespace(returncode=code)
+    def decide(name, starts, restarts, code=1, chief="worker 0", lines=()):
+        task = Task(name.split()[0], name, [], {}, tmp_path)
+        task.log.close()
+        task.starts, task.exit_code, task.start_at = starts, code, None
+        task.process = types.SimpleNamespace(returncode=code)
         fake = object.__new__(supervisor.Run)
         fake.spec = supervisor.LaunchSpec("E", {}, {}, tmp_path, restarts=restarts)
         fake.screen, fake.chief = supervisor.Screen(), chief
-        fake.tasks = [each]
+        fake.tasks = [task]
         fake.data_lines = supervisor.same_data.DataLines(tmp_path, is_live=True)
-        fake.rows_before, fake.outputs = 0, {each: supervisor.TaskOutput(fake.screen)}
-        return fake.handle_failure(each), each.start_at and each.start_at - 1000
+        fake.rows_before, fake.outputs = 0, {task: supervisor.TaskOutput(fake.screen)}
+        return fake.handle_failure(task), task.start_at and task.start_at - 1000
 
     return decide
 

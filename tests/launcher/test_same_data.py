@@ -27,7 +27,7 @@ def line(rows=40, columns=6, value=1.0, norm=10.0, **more):
     return "# data " + json.dumps({"x_train": [[rows, columns], value, norm], **more})
 
 
-def said(folder, *lines, chief="worker-0"):
+def difference_of(folder, *lines, chief="worker-0"):
     """Returns the difference between a chief's line and these of worker 1."""
     metrics(folder, chief, line())
     metrics(folder, "worker-1", *lines)
@@ -48,7 +48,7 @@ def test_other_data_is_named(case, chief, tmp_path):
     """Catches a branch that says nothing, or the numbers of one task for those of the other."""
     name = chief.replace("-", " ")
     due = f"worker 1 has other data than {name}: {CASES[case][1]}"
-    assert said(tmp_path, CASES[case][0], chief=chief) == due
+    assert difference_of(tmp_path, CASES[case][0], chief=chief) == due
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_other_data_is_named(case, chief, tmp_path):
 )
 def test_the_same_data_are_right(lines, tmp_path):
     """Catches a run that is stopped for the rounding of another processor, or for a line of old."""
-    assert said(tmp_path, *lines) is None
+    assert difference_of(tmp_path, *lines) is None
 
 
 def test_the_last_start_counts(tmp_path):
@@ -165,6 +165,6 @@ def test_tfrun_stops_a_run_with_other_data(end, tmp_path):
     """Catches a check that comes too late for a task that fails, or is done at once."""
     write(tmp_path, WORKER + end + "\n")
     code, lines = run(tmp_path, "--workers", "2", "--restarts", "3")
-    said = "worker 1 has other data than worker 0: x_train has 7 rows, not 40. `load_data()` "
-    assert code == 1 and said in lines[-1], lines
+    message = "worker 1 has other data than worker 0: x_train has 7 rows, not 40. `load_data()` "
+    assert code == 1 and message in lines[-1], lines
     assert not any("starts again" in line for line in lines)

@@ -20,7 +20,7 @@ def world(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").touch()
     return lambda **scripts: scripted.World(
-        tmp_path, monkeypatch, {name.replace("_", " "): each for name, each in scripts.items()}
+        tmp_path, monkeypatch, {name.replace("_", " "): script for name, script in scripts.items()}
     )
 
 

@@ -231,7 +231,7 @@ def test_the_help_of_a_script(launched, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "result, arguments, said",
+    "result, arguments, message",
     [
         ({"steps": 70}, [], "There is a finished run in"),
         ({"steps": 70}, ["--steps", "70"], "There is a finished run in"),
@@ -241,7 +241,7 @@ def test_the_help_of_a_script(launched, monkeypatch):
         (None, ["--steps", "70"], None),
     ],
 )
-def test_a_run_that_is_finished(result, arguments, said, launched, folder, monkeypatch, capsys):
+def test_a_run_that_is_finished(result, arguments, message, launched, folder, monkeypatch, capsys):
     """Catches a run that trains on what is finished, or that does not go on to more updates."""
     monkeypatch.setenv("OUTPUT_DIR", str(folder / "there"))
     (folder / "there").mkdir()
@@ -251,8 +251,8 @@ def test_a_run_that_is_finished(result, arguments, said, launched, folder, monke
             (folder / "there/stop").write_text("5")
     assert launched("train.py", *arguments)[0] == 0
     line = capsys.readouterr().out
-    assert (Run.spec is None) == bool(said)
-    assert line.startswith("[tfrun] ") and said in line if said else not line
+    assert (Run.spec is None) == bool(message)
+    assert line.startswith("[tfrun] ") and message in line if message else not line
 
 
 def test_the_run_of_another_example(launched, folder, monkeypatch, capsys):
@@ -310,8 +310,8 @@ def test_a_run_directory_that_was_removed(code, due, launched, folder, monkeypat
     monkeypatch.setenv("OUTPUT_DIR", "gone")
     line = f"{folder}/gone was removed"
     monkeypatch.setattr(Run, "lost_directory", lambda _: line)
-    found, run = launched("train.py", done=True, code=code)
-    assert (found, run.said, run.closed) == (due, [line], [due])
+    exit_code, run = launched("train.py", done=True, code=code)
+    assert (exit_code, run.said, run.closed) == (due, [line], [due])
 
 
 def test_what_a_run_comes_to(launched, folder, monkeypatch):
@@ -386,13 +386,13 @@ def test_the_hosts_of_a_dry_run(launched, capsys):
 
 def tasks_of(script):
     """Returns {log: (its variables, its words)} of the tasks that a script starts."""
-    found = {}
+    tasks = {}
     for text in re.findall(r"(?ms)^(\S[^\n]*TF_CONFIG=.*?) 2>&1 &$", script):
         *words, _, log = shlex.split(text.replace("\\\n", " "))
         variables = [word for word in words if re.match(r"[A-Za-z_]\w*=", word)]
         pairs = dict(word.split("=", 1) for word in variables)
-        found[log.rpartition("/")[2]] = pairs, words[len(variables) :]
-    return found
+        tasks[log.rpartition("/")[2]] = pairs, words[len(variables) :]
+    return tasks
 
 
 def test_the_plain_commands(launched, folder, monkeypatch, capsys):
@@ -479,14 +479,14 @@ def test_each_command_says_its_own_name(capsys):
             arguments = [*(main.args[0] if isinstance(main, functools.partial) else ()), flag]
             with pytest.raises(SystemExit) as ended:
                 getattr(main, "func", main)(arguments)
-            said = capsys.readouterr()
+            output = capsys.readouterr()
             if flag == "--help":
                 words = f"tfrun {'run' if name == 'run' else name}"
-                assert said.out.startswith(f"usage: {words} ") and ended.value.code == 0
-                assert f"`{words} " in said.out or f"`{words}`" in said.out, name
+                assert output.out.startswith(f"usage: {words} ") and ended.value.code == 0
+                assert f"`{words} " in output.out or f"`{words}`" in output.out, name
             else:
-                assert said.err.endswith(f"(tfrun {name} --help lists the flags)\n")
-                assert ended.value.code == 2 and len(said.err.splitlines()) == 1
+                assert output.err.endswith(f"(tfrun {name} --help lists the flags)\n")
+                assert ended.value.code == 2 and len(output.err.splitlines()) == 1
 
 
 def test_what_needs_tensorflow(monkeypatch, capsys):

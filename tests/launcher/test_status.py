@@ -31,14 +31,14 @@ def test_how_long_a_run_lasted(capsys, monkeypatch):
     os.utime(registry.folder() / "cut.json", (4000, 4000))
     assert status.command(["--json"]) == 0
     seen = json.loads(capsys.readouterr().out)
-    assert [(each["run"], each["state"], each["age_seconds"]) for each in seen] == [
+    assert [(entry["run"], entry["state"], entry["age_seconds"]) for entry in seen] == [
         ("b/done", "done", 90),
         ("a/failed", "failed", 400),
         ("c/lost", "lost", None),
         ("cut", "unreadable", None),
         ("a/runs", "running", 45),
     ]
-    assert [each["update"] for each in seen] == [None] * 4 + [1204]
+    assert [entry["update"] for entry in seen] == [None] * 4 + [1204]
     assert (seen[4]["steps"], seen[4]["accuracy"]) == (2000, 0.75)
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("TZ", "UTC")
@@ -89,9 +89,11 @@ def test_which_run_is_meant(name, due, capsys):
     else:
         with pytest.raises(SystemExit, match="2"):
             common.find(name)
-        said = capsys.readouterr().err
+        error = capsys.readouterr().err
         assert (
-            ("x/11" in said and "x/2" in said) if name == "x/" else "there is no run none" in said
+            ("x/11" in error and "x/2" in error)
+            if name == "x/"
+            else "there is no run none" in error
         )
 
 

@@ -104,23 +104,23 @@ def test_without_a_ps_rates_lead_to_no_staleness(tmp_path):
 def test_the_staleness_that_the_rates_lead_to(tmp_path):
     """Against counted staleness, to 5%. Catches: own pushes counted, a worker's rate for all."""
     flags(tmp_path, ["worker-0", "worker-1", "worker-2"], steps=6000)
-    random, made = np.random.RandomState(0), []
+    random, pushes = np.random.RandomState(0), []
     for worker, mean in enumerate((1.0, 2.0, 5.0)):
         time = 0.0
         while time < 3500:
             pulled = time + random.exponential(mean)  # it idles, which the law must not count
             time = pulled + random.exponential(mean)
-            made.append((time, pulled, worker))
-    made.sort()
-    lines, ends = [[], [], []], np.array([end for end, *_ in made])
-    for step, (time, pulled, worker) in enumerate(made, 1):
-        between = made[np.searchsorted(ends, pulled) : step - 1]
+            pushes.append((time, pulled, worker))
+    pushes.sort()
+    lines, ends = [[], [], []], np.array([end for end, *_ in pushes])
+    for step, (time, pulled, worker) in enumerate(pushes, 1):
+        between = pushes[np.searchsorted(ends, pulled) : step - 1]
         late = sum(other != worker for *_, other in between)
         lines[worker].append(push(time, step, late, pull_time=pulled))
-    lines[0].append(test(4000, len(made), 0.9, 0.25))
-    for worker, each in enumerate(lines):
-        metrics(tmp_path, f"worker-{worker}", *each)
-    flags(tmp_path, ["worker-0", "worker-1", "worker-2"], steps=len(made))
+    lines[0].append(test(4000, len(pushes), 0.9, 0.25))
+    for worker, rows in enumerate(lines):
+        metrics(tmp_path, f"worker-{worker}", *rows)
+    flags(tmp_path, ["worker-0", "worker-1", "worker-2"], steps=len(pushes))
     result = summary.summarize(RunData.read(tmp_path))
     assert result["staleness_by_rates"] == pytest.approx(result["staleness_mean"], 0.05)
     assert result["staleness_mean"] > 0.5
@@ -320,10 +320,14 @@ def test_the_end_of_a_run_reads_each_file_once(tmp_path, monkeypatch):
         return read(path)
 
     monkeypatch.setattr(metrics_csv, "read", counted)
-    said = []
-    assert conclude(tmp_path, 0, said.append) == 0
+    messages = []
+    assert conclude(tmp_path, 0, messages.append) == 0
     assert names == ["metrics-worker-0.csv", "metrics-worker-1.csv"]
-    assert len(said) == 1 and said[0].startswith("test accuracy 90.0%") and "curves.png" in said[0]
+    assert (
+        len(messages) == 1
+        and messages[0].startswith("test accuracy 90.0%")
+        and "curves.png" in messages[0]
+    )
 
 
 def test_time_in_which_nothing_ran_does_not_count(tmp_path):
@@ -375,17 +379,18 @@ def board(folder):
     """{task: {tag: [(step, value)]}} of the events in a folder, as TensorBoard reads them."""
     from tensorboard.backend.event_processing import event_accumulator
 
-    found = {}
+    events = {}
     for path in sorted(folder.iterdir()):
         run = event_accumulator.EventAccumulator(str(path)).Reload()
         tags = run.Tags()
-        found[path.name] = {
-            tag: [(each.step, each.value) for each in run.Scalars(tag)] for tag in tags["scalars"]
+        events[path.name] = {
+            tag: [(point.step, point.value) for point in run.Scalars(tag)]
+            for tag in tags["scalars"]
         }
         for tag in tags["tensors"]:
             (text,) = run.Tensors(tag)
-            found[path.name][tag] = text.tensor_proto.string_val[0].decode()
-    return found
+            events[path.name][tag] = text.tensor_proto.string_val[0].decode()
+    return events
 
 
 def test_events_for_tensorboard(tmp_path):
@@ -401,9 +406,9 @@ def test_events_for_tensorboard(tmp_path):
     metrics(directory, "worker-1", *lines)
     for _ in range(2):  # a run that goes on is concluded twice
         event_files.write(RunData.read(directory))
-    found = board(directory / "tensorboard")
-    assert '"batch_size": 32' in found["worker-0"].pop("flags")
-    assert found == {
+    events = board(directory / "tensorboard")
+    assert '"batch_size": 32' in events["worker-0"].pop("flags")
+    assert events == {
         "worker-0": {
             "loss": [(1, 0.5), (2, 0.5), (4, 0.5), (6, 0.5)],
             "staleness": [(1, 0), (2, 0), (4, 1), (6, 1)],
@@ -434,18 +439,18 @@ def test_events_while_a_run_trains(tmp_path):
     metrics(tmp_path / "run", "worker-0", push(10, 1), push(11, 2), push(12, 3, 4))
     for _ in range(2):
         live.update(RunData.read(tmp_path / "run"))
-    found = board(tmp_path / "board")["worker-0"]
-    assert found["staleness"] == [(1, 0), (2, 0), (3, 4)] and '"steps": 6' in found["flags"]
-    assert found["updates_per_second"] == [(2, 1), (3, 1)]
+    events = board(tmp_path / "board")["worker-0"]
+    assert events["staleness"] == [(1, 0), (2, 0), (3, 4)] and '"steps": 6' in events["flags"]
+    assert events["updates_per_second"] == [(2, 1), (3, 1)]
 
 
 def test_the_command_where_a_run_is_not_finished(tmp_path):
     flags(tmp_path)
     metrics(tmp_path, "worker-0", push(10, 1))
-    for directory, said in (tmp_path, "not finished"), (tmp_path / "none", "no flags.json"):
+    for directory, message in (tmp_path, "not finished"), (tmp_path / "none", "no flags.json"):
         process = support.tfrun("summary", directory)
         assert process.returncode == 1 and process.stdout == ""
-        assert len(process.stderr.splitlines()) == 1 and said in process.stderr
+        assert len(process.stderr.splitlines()) == 1 and message in process.stderr
     assert [path.name for path in tmp_path.glob(".*")] == []
 
 

@@ -15,8 +15,8 @@ def test_what_summary_prints(capsys):
     """Catches: other text than the file has, another line, and a run whose data differ as right."""
     three_pushes()
     assert summary.command(["r"]) == 0
-    said = capsys.readouterr()
-    assert said.out == pathlib.Path("r/result.json").read_text() and not said.err
+    output = capsys.readouterr()
+    assert output.out == pathlib.Path("r/result.json").read_text() and not output.err
     assert summary.command(["--line", "r"]) == 0
     line = "[tfrun] test accuracy 100.0%; everything of this run is in r\n"
     assert capsys.readouterr().out == line
@@ -37,32 +37,32 @@ def test_what_summary_prints(capsys):
 def test_how_a_run_is_concluded(code, monkeypatch):
     """Catches: a code of the tasks that is lost, a picture that is not named, and a silent end."""
     three_pushes()
-    directory, said = pathlib.Path("r").resolve(), []
-    assert summary.conclude(directory, code, said.append) == code
+    directory, messages = pathlib.Path("r").resolve(), []
+    assert summary.conclude(directory, code, messages.append) == code
     words = "everything of this run, and its picture curves.png, is in"
-    assert said == [f"test accuracy 100.0%; {words} {directory}"]
+    assert messages == [f"test accuracy 100.0%; {words} {directory}"]
     assert (directory / "result.json").exists() and (directory / "curves.png").exists()
 
     def full(_):
         raise OSError("the disk is full")
 
     monkeypatch.setattr(summary.curves, "draw", full)
-    said.clear()
-    assert summary.conclude(directory, code, said.append) == (code or 2)
-    assert said == ["there is no picture: the disk is full"]
+    messages.clear()
+    assert summary.conclude(directory, code, messages.append) == (code or 2)
+    assert messages == ["there is no picture: the disk is full"]
     monkeypatch.setattr(summary.curves, "draw", lambda _: None)
     for name, rows in ("worker-0", 8), ("worker-1", 7):
         with open(f"r/metrics-{name}.csv", "a") as file:
             file.write(f'# data {{"x_train": [[{rows}, 6], 1.0, 10.0]}}\n')
-    said.clear()
-    assert summary.conclude(directory, code, said.append) == (code or 1)
-    assert said[0].startswith("worker 1 has other data than worker 0")
-    assert said[1] == f"test accuracy 100.0%; everything of this run is in {directory}"
+    messages.clear()
+    assert summary.conclude(directory, code, messages.append) == (code or 1)
+    assert messages[0].startswith("worker 1 has other data than worker 0")
+    assert messages[1] == f"test accuracy 100.0%; everything of this run is in {directory}"
     run_files.flags("r", ["worker-0", "worker-1", "worker-2"], steps=4)
-    said.clear()
-    summary.conclude(directory, code, said.append)
-    assert said[0].startswith("there are no metrics of worker-2")
+    messages.clear()
+    summary.conclude(directory, code, messages.append)
+    assert messages[0].startswith("there are no metrics of worker-2")
     monkeypatch.setattr(summary.summary, "write", full)
-    said.clear()
-    assert summary.conclude(directory, code, said.append) == (code or 1)
-    assert said == ["there is no result: the disk is full"]
+    messages.clear()
+    assert summary.conclude(directory, code, messages.append) == (code or 1)
+    assert messages == ["there is no result: the disk is full"]

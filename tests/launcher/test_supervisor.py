@@ -25,7 +25,7 @@ def world(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").touch()
     return lambda **scripts: scripted.World(
-        tmp_path, monkeypatch, {name.replace("_", " "): each for name, each in scripts.items()}
+        tmp_path, monkeypatch, {name.replace("_", " "): script for name, script in scripts.items()}
     )
 
 
@@ -59,8 +59,8 @@ def test_a_run_from_its_begin_to_its_end(world, tmp_path):
     assert told == [f"{sign}{pid} at {pid}" for sign, pid in zip("+++---", pids)]
     record = seen.record()
     assert (record["state"], record["exit_code"], round(record["ended"])) == ("done", 0, 8046)
-    assert [each["state"] for each in record["tasks"]] == ["stopped", "done", "done"]
-    assert [each["exit_code"] for each in record["tasks"]] == [9, 0, 0]
+    assert [task["state"] for task in record["tasks"]] == ["stopped", "done", "done"]
+    assert [task["exit_code"] for task in record["tasks"]] == [9, 0, 0]
     assert all(held.fileno() == -1 for held in run.sockets) and len(run.sockets) == 3
 
 
@@ -81,8 +81,8 @@ def test_what_a_failure_prints_and_stops(world, tmp_path):
     assert seen.kills == [*asked, ("ps 0", "SIGKILL", 7), "watchdog"]
     record = seen.record()
     assert (record["state"], record["exit_code"]) == ("failed", 7)
-    assert [each["state"] for each in record["tasks"]] == ["stopped", "stopped", "failed"]
-    assert [each["exit_code"] for each in record["tasks"]] == [137, 9, 7]
+    assert [task["state"] for task in record["tasks"]] == ["stopped", "stopped", "failed"]
+    assert [task["exit_code"] for task in record["tasks"]] == [137, 9, 7]
     assert (tmp_path / "E/run/worker-1.log").read_text() == "last\n"
 
 
@@ -105,18 +105,18 @@ def test_the_times_of_restarts(world):
          f"others go on; log: {path}"),
         (20, "[worker 0] done"),
     ]  # fmt: skip
-    assert [each["restarts"] for each in seen.record()["tasks"]] == [0, 2]
-    assert [each["state"] for each in seen.record()["tasks"]] == ["done", "failed"]
+    assert [task["restarts"] for task in seen.record()["tasks"]] == [0, 2]
+    assert [task["state"] for task in seen.record()["tasks"]] == ["done", "failed"]
 
 
 def test_what_the_record_says_of_a_run_that_goes_on(world):
     """Catches: a task that waits for its restart as failed, and a process that has ended."""
     seen, records = world(worker_0=[[(3, 0)]], worker_1=[[(1, 9)], [(1, 0)]]), []
-    seen.scripts["chief 0"] = iter([[(0.5, lambda: look()), (1.5, lambda: look()), (4, 0)]])
+    seen.scripts["chief 0"] = iter([[(0.5, lambda: note()), (1.5, lambda: note()), (4, 0)]])
 
-    def look():
+    def note():
         tasks = seen.record()["tasks"]
-        records.append([(each["state"], each["exit_code"], each["process"]) for each in tasks])
+        records.append([(task["state"], task["exit_code"], task["process"]) for task in tasks])
 
     share = resources.Share([0, 1], ["g"], 2**30)
     seen.run({"chief": 1, "worker": 2}, restarts=1, shares={("worker", 0): share})
@@ -239,9 +239,9 @@ def test_killed_after_it_was_done(last, how, code, world):
     """Catches a failure that is none, one that is not seen, and a line that only begins so."""
     seen = world(worker_0=[[*at(1, "begins", *last), (2, how)]])
     assert seen.run({"worker": 1})[0] == code
-    said = seen.texts()[1 + len(last)]
+    message = seen.texts()[1 + len(last)]
     words = "was killed by SIGKILL" if how < 0 else "failed with exit code 3"
-    assert said == f"[tfrun] worker 0 {words}" + (
+    assert message == f"[tfrun] worker 0 {words}" + (
         "; the run is stopped" if code else " after it was done"
     )
 
@@ -451,8 +451,8 @@ class Child:
 def horovodrun(tmp_path, monkeypatch):
     """Returns a function that starts a horovodrun that prints some lines and has a code."""
     children = []
-    found = types.SimpleNamespace(children=lambda recursive=False: [*children])
-    monkeypatch.setattr(psutil, "Process", lambda *_: found)
+    process = types.SimpleNamespace(children=lambda recursive=False: [*children])
+    monkeypatch.setattr(psutil, "Process", lambda *_: process)
 
     def begin(*lines, code=1):
         command = ["horovodrun", "--gloo", "-np", "3", "python", "train.py"]

@@ -105,7 +105,9 @@ course.stop(process)"""
 
 
 LAUNCHERS = [by_tfrun, by_hosts, by_engine, by_slurm, by_kubernetes]
-LAUNCHERS += [pytest.param(each, marks=pytest.mark.long) for each in (by_dry_run, by_the_course)]
+LAUNCHERS += [
+    pytest.param(launcher, marks=pytest.mark.long) for launcher in (by_dry_run, by_the_course)
+]
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)

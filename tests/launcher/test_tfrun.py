@@ -136,8 +136,8 @@ def test_a_rank_of_horovodrun_fails(tmp_path):
     """The rank is named, its traceback shown, and that of horovodrun left to the log."""
     code, lines = horovodrun(tmp_path, FAILURE)
     assert code == 1
-    said = ["Traceback (most recent call last):", '  File "x.py"', "ValueError: no luck"]
-    assert lines[2:5] == ["[worker 1] " + text for text in said], lines
+    texts = ["Traceback (most recent call last):", '  File "x.py"', "ValueError: no luck"]
+    assert lines[2:5] == ["[worker 1] " + text for text in texts], lines
     assert lines[5].startswith("[tfrun] horovodrun failed: worker 1 was killed by SIGKILL; the run")
     assert "ends a task by force" in lines[6], "not its last lines again"
     assert lines[7].startswith("[tfrun] all that it printed: ") and len(lines) == 8, lines
@@ -559,8 +559,8 @@ def test_overhead(tmp_path):
 def test_it_says_what_a_stranger_can_do(tmp_path, text, words):
     write(tmp_path, f"# {text}")
     code, lines = run(tmp_path, "--ps", "1", "--workers", "1")
-    said = [line for line in lines if "anyone who can reach" in line]
-    assert code == 0 and len(said) == 1 and words + "TFRUN_ISOLATE=1" in said[0], lines
+    notices = [line for line in lines if "anyone who can reach" in line]
+    assert code == 0 and len(notices) == 1 and words + "TFRUN_ISOLATE=1" in notices[0], lines
     assert not any("anyone" in line for line in run(tmp_path, "--workers", "1")[1])
 
 
@@ -621,7 +621,7 @@ def test_thirty_times_somebody_joins_leaves_or_dies(tmp_path):
     elastic = joins.run(0, tmp_path / "elastic")
     static = [joins.run(seed, tmp_path / f"static-{seed}", actions=0) for seed in range(3)]
     assert len(elastic["actions"]) == joins.ACTIONS and elastic["adds_up"], elastic["account"]
-    losses = [each["test_loss"] for each in static]
+    losses = [result["test_loss"] for result in static]
     assert elastic["test_loss"] <= max(losses) + 2 * (max(losses) - min(losses))
     assert max(elastic["first_push_seconds"]) <= support.patience(2)
     for n, (seconds, mean) in elastic["staleness"].items():

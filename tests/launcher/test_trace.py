@@ -52,8 +52,8 @@ def test_a_coordinator_evaluates_beside_its_workers(tmp_path):
     write(tmp_path, worker_0=[first, evaluation(10.03, 1, 10.025), last])
 
     def evaluation_and_pull():
-        each = {each.name: each for each in activities.activities(RunData.read(tmp_path))}
-        return each["evaluation"].task, round(each["pull"].begin, 4)
+        spans = {span.name: span for span in activities.activities(RunData.read(tmp_path))}
+        return spans["evaluation"].task, round(spans["pull"].begin, 4)
 
     assert evaluation_and_pull()[0] == "worker 0"  # its end may have been noted late
     (tmp_path / "chief-0.log").touch()
@@ -166,7 +166,7 @@ def test_local_steps_before_a_pull_have_their_name(steps, late):
     times = ("pull", 0, 9, {}), ("compute", 9, 9.1, {}), ("push", 9.1, 10, {"local_steps": steps})
     names = [
         patch.get_label()
-        for patch in timeline.legend([activities.Activity("worker 0", *each) for each in times])
+        for patch in timeline.legend([activities.Activity("worker 0", *fields) for fields in times])
     ]
     assert names[0] == (timeline.LATE_PULL if late else timeline.LABELS["pull"])
     assert names[1:] == [timeline.LABELS["compute"], timeline.LABELS["push"]]
@@ -201,7 +201,7 @@ def test_stages_of_model_parallelism(tmp_path):
     (tmp_path / "timeline-9.json").write_text("{}")
     (tmp_path / "timeline-10.json").write_text(json.dumps({"traceEvents": events}))
     rows = [
-        (*each[:4], *(round(1e6 * x) for x in each[4:])) for each in activities.stages(tmp_path)
+        (*stage[:4], *(round(1e6 * x) for x in stage[4:])) for stage in activities.stages(tmp_path)
     ]
     first = (0, 0, "forward", 0, 0, 30)
     assert rows == [first, (1, 0, "forward", 0, 50, 70), (1, 1, "backward", 0, 80, 100)]
@@ -341,8 +341,8 @@ def test_a_run_of_one_process_only_computes():
     run_files.metrics(
         "r", "worker-0", run_files.push(10, 1), run_files.push(10.5, 2, pull_time=10.25)
     )
-    spans = [each[1:4] for each in activities.activities(RunData.read("r"))]
-    assert [each for each in spans if each[2] > each[1]] == [
+    spans = [span[1:4] for span in activities.activities(RunData.read("r"))]
+    assert [span for span in spans if span[2] > span[1]] == [
         ("compute", 9.75, 10.0),
         ("pull", 10.0, 10.25),
         ("compute", 10.25, 10.5),
@@ -356,15 +356,15 @@ def test_the_window_of_a_trace(capsys, monkeypatch):
     seen = []
     monkeypatch.setattr(trace.timeline, "draw", lambda *arguments: seen.append(arguments))
     assert trace.command(["r", "--json", "--from", "1.5", "--seconds", "0.25"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert (said["from"], said["seconds"]) == (1.5, 0.25)
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["from"], answer["seconds"]) == (1.5, 0.25)
     assert (
         seen[0][-2:] == (12.5, 12.75)
         and seen[0][1] == "HogWild, from 1.500 s after the first push on"
     )
-    made = json.load(open("r/trace.json"))
-    start = made["otherData"]["begin_seconds_since_1970"]
-    moments = {e["name"]: start + e["ts"] / 1e6 for e in made["traceEvents"] if e["ph"] == "i"}
+    content = json.load(open("r/trace.json"))
+    start = content["otherData"]["begin_seconds_since_1970"]
+    moments = {e["name"]: start + e["ts"] / 1e6 for e in content["traceEvents"] if e["ph"] == "i"}
     assert moments == pytest.approx(
         {
             f"update {k} by worker {w}": at
@@ -392,8 +392,8 @@ def test_what_trace_says(capsys, monkeypatch):
     assert trace.command(["r", "--from", "3.1", "--seconds", "1", "--json"]) == 2
     capsys.readouterr()
     assert trace.command(["r", "--from", "0.5", "--json"]) == 0
-    made = json.loads(capsys.readouterr().out)
-    assert made["from"] == 0.5 and made["seconds"] == pytest.approx(end - begin)
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["from"] == 0.5 and answer["seconds"] == pytest.approx(end - begin)
     pathlib.Path("file").touch()
     assert trace.command(["r", "--output", "file"]) == 2
     assert capsys.readouterr().err.startswith("tfrun: the trace cannot be written: ")

@@ -80,12 +80,12 @@ def running(folder, body=SLEEP, *flags, **env):
         )
         yield process
     finally:
-        for each in tasks(folder):
-            each.send_signal(signal.SIGCONT)
+        for task in tasks(folder):
+            task.send_signal(signal.SIGCONT)
         process.terminate()
         process.communicate(timeout=support.patience(20))
-        for each in tasks(folder):
-            each.kill()
+        for task in tasks(folder):
+            task.kill()
 
 
 def test_status_of_runs_that_live_and_that_have_ended(tmp_path):
@@ -106,7 +106,7 @@ def test_status_of_runs_that_live_and_that_have_ended(tmp_path):
     ]:
         write(tmp_path / name, body)
         run(tmp_path / name, *flags)
-    ends = {name: (each["state"], each["exit_code"]) for name, each in status().items()}
+    ends = {name: (entry["state"], entry["exit_code"]) for name, entry in status().items()}
     assert ends == {
         "a/run": ("stopped", 130),
         "b/run": ("stopped", 143),
@@ -140,7 +140,7 @@ run_files.metrics(os.environ["OUTPUT_DIR"], "worker-0", *rows)
 def cpu_seconds(*processes):
     """Returns the processor time that these processes have used, without that of their children."""
     times = [process.cpu_times() for process in processes]
-    return sum(each.user + each.system for each in times)
+    return sum(cpu.user + cpu.system for cpu in times)
 
 
 def compare_shares(families, seconds=1.0):
@@ -150,19 +150,19 @@ def compare_shares(families, seconds=1.0):
     processor time together, however long that takes on a busy machine. Returns {task: share}.
     """
 
-    def look():
+    def measure():
         before = {task: (time.monotonic(), cpu_seconds(*own)) for task, own in families.items()}
         used = resources(common.find(None), processes)
         after = {task: (time.monotonic(), cpu_seconds(*own)) for task, own in families.items()}
         return before, {task: one["cpu_percent"] for task, one in used.items()}, after
 
     processes = {}
-    first, shares, began = look()
+    first, shares, began = measure()
     assert shares == dict.fromkeys(families), "a first look knows no share"
     everybody = [process for own in families.values() for process in own]
     until = cpu_seconds(*everybody) + seconds
     support.wait_until(lambda: cpu_seconds(*everybody) > until, 60, "computed")
-    ended, shares, last = look()
+    ended, shares, last = measure()
     for task, own in families.items():
         tick = 0.02 * len(own)  # seconds; the kernel counts in hundredths
         least = (ended[task][1] - began[task][1] - tick) / (last[task][0] - first[task][0])
@@ -240,13 +240,13 @@ def rows(*pushes):
 
 def test_rates_by_hand():
     """The rate of a live task falls when it pushes no more; that of another is its last."""
-    found = rows((100, 10, 0, 3.0), (101, 10, 4, 2.0), (102, 10, 0, 1.0), (103, 10, 2, 0.5))
-    live = progress.of_task(found, now=104.0, live=True)
+    pushes = rows((100, 10, 0, 3.0), (101, 10, 4, 2.0), (102, 10, 0, 1.0), (103, 10, 2, 0.5))
+    live = progress.of_task(pushes, now=104.0, live=True)
     assert live == {"steps_per_second": 30 / 4, "staleness": 1.5, "loss": 0.5, "update": 4}
-    later = progress.of_task(found, now=107.0, live=True)
+    later = progress.of_task(pushes, now=107.0, live=True)
     assert (later["steps_per_second"], later["staleness"]) == (10 / 5, 2.0)
-    assert progress.of_task(found, now=200.0, live=True)["steps_per_second"] == 0
-    assert progress.of_task(found, now=200.0, live=False)["steps_per_second"] == 30 / 3
+    assert progress.of_task(pushes, now=200.0, live=True)["steps_per_second"] == 0
+    assert progress.of_task(pushes, now=200.0, live=False)["steps_per_second"] == 30 / 3
     assert progress.of_task([], now=1.0, live=True)["loss"] is None
     diverged = rows((100, 1, 0, 3.0), (101, 1, 0, float("nan")))
     assert progress.of_task(diverged, now=101.0, live=True)["loss"] is None, "JSON has no NaN"
@@ -516,20 +516,20 @@ def test_bad_use(arguments):
 
 def test_tensorboard_says_that_it_starts(record, monkeypatch, capsys):
     """Its import takes long on a busy machine."""
-    said = []
+    outputs = []
     monkeypatch.setattr(
-        without_notices, "run_module", lambda *_: said.append(capsys.readouterr()) or 0
+        without_notices, "run_module", lambda *_: outputs.append(capsys.readouterr()) or 0
     )
     assert tensorboard.command([record[1]["run"]]) == 0
-    assert said[0].err.startswith("TensorBoard starts") and not said[0].out
+    assert outputs[0].err.startswith("TensorBoard starts") and not outputs[0].out
 
 
 def test_a_run_that_nothing_was_saved_of(tmp_path):
     """The next one begins again, and says so."""
     body = "open(os.environ['OUTPUT_DIR'] + '/metrics-worker-0.csv', 'a').write('1,1\\n')"
     write(tmp_path, body)
-    said = [any("nothing was saved" in line for line in run(tmp_path)[1]) for _ in range(2)]
-    assert said == [False, True]
+    notes = [any("nothing was saved" in line for line in run(tmp_path)[1]) for _ in range(2)]
+    assert notes == [False, True]
 
 
 # What real examples do.
@@ -573,7 +573,7 @@ def test_tensorboard(downpour):
         first = len(support.wait_until(scalars, 40, "scalars"))
         # It follows the run, which tests each of its checkpoints.
         points = support.wait_until(
-            lambda: len(found := scalars()) > first and found, 60, "more scalars"
+            lambda: len(events := scalars()) > first and events, 60, "more scalars"
         )
         seen = {int(step): value for _, step, value in points}
         with open(run.directory / "metrics-worker-0.csv") as file:

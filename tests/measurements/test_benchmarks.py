@@ -201,12 +201,12 @@ def test_the_forms_of_the_peers(tmp_path):
     assert [(rate[0], rate[1], *rate[3:]) for rate in rates] == [
         (name, "digits", module.ONE_THREAD, form) for name, form in plan
     ]
-    found = json.loads((tmp_path / "forms.json").read_text())
-    assert found["about"] == "here; 0.25"
+    results = json.loads((tmp_path / "forms.json").read_text())
+    assert results["about"] == "here; 0.25"
     due = {}
     for name, form in plan:
         due.setdefault(name, {})[form] = [len(form), 2 * len(form), 1]
-    assert found["rates"] == due
+    assert results["rates"] == due
     rows = (tmp_path / "forms.txt").read_text().splitlines()[2:8]
     assert [row.split(" | ")[1] for row in rows[:3]] == ["fused, views", "plain", "fused"]
     chosen = []
@@ -313,14 +313,14 @@ def test_each_run_of_benchmarks(tmp_path):
     for name in module.PEERS:
         module.run_peer(name, "digits", tmp_path, {})
         cluster, script, (kind, *more) = commands[-1]
-        together = "10" if "10" in name or "never" in name else "1"
+        steps_per_call = "10" if "10" in name or "never" in name else "1"
         assert script == "peers.py" and more[:7:2] == [
             "--layers",
             "--batch-size",
             "--together",
             "--form",
         ]
-        assert more[1::2] == ["[64, 128, 64, 10]", "32", together, module.FORMS[kind][0], "3"]
+        assert more[1::2] == ["[64, 128, 64, 10]", "32", steps_per_call, module.FORMS[kind][0], "3"]
         assert cluster == f"tfrun {f'--chief {ps}' if 'Parameter' in name else ring} --".split()
     module.run_peer("DDP", "digits", tmp_path, {}, "plain")
     assert commands[-1][2][8] == "plain"

@@ -91,12 +91,12 @@ def test_the_grid_of_compression():
     biased = ["PowerSGD, rank 1", "PowerSGD, rank 4", "top 1%", "top 0.1%", "sign"]
     module.draw({f"{name}: x": [run, run] for name in [*biased, "none", "QSGD"]}, None, None)
     axes = drawn[0].axes
-    assert [each.get_title() for each in axes if each.get_visible()] == biased
+    assert [panel.get_title() for panel in axes if panel.get_visible()] == biased
     assert [len(axes), len(drawn[0].axes[0].get_gridspec().get_height_ratios())] == [6, 2]
     assert legend_of(drawn[0]) == ["no compressor", "with its error e"]
-    assert [bool(each.get_ylabel()) for each in axes] == [True, False, False] * 2
-    assert {each.get_yscale() for each in axes} == {"log"}
+    assert [bool(panel.get_ylabel()) for panel in axes] == [True, False, False] * 2
+    assert {panel.get_yscale() for panel in axes} == {"log"}
     module.draw({f"{name}: x": [run] for name in ("none", f"sign{module.WITHOUT_E}")}, None, None)
-    assert [each.get_title() for each in drawn[1].axes if each.get_visible()] == ["sign"]
+    assert [panel.get_title() for panel in drawn[1].axes if panel.get_visible()] == ["sign"]
     module.draw({"none: x": [run]}, None, None)
-    assert [each.get_visible() for each in drawn[2].axes] == [False] * 3
+    assert [panel.get_visible() for panel in drawn[2].axes] == [False] * 3

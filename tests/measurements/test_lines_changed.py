@@ -95,14 +95,14 @@ def test_the_programs_whose_lines_are_counted(tmp_path, monkeypatch):
     heads = [re.search("^ way .*$", of, re.MULTILINE)[0].split() for of in (text, page)]
     assert heads[0] == heads[1]
     form = re.compile(r"^ (\S.*?)  +(\d+) +(\d+) +(\d+) +(\d+) +(0\.\d\d)$", re.MULTILINE)
-    found, due = ({row[0]: row[1:] for row in form.findall(of)} for of in (text, page))
-    assert list(found) == [name for name in due if name != "PyTorch's DDP"] and len(due) == 5
-    assert all(found[name][:4] == due[name][:4] for name in found)
+    table, due = ({row[0]: row[1:] for row in form.findall(of)} for of in (text, page))
+    assert list(table) == [name for name in due if name != "PyTorch's DDP"] and len(due) == 5
+    assert all(table[name][:4] == due[name][:4] for name in table)
     # The lines of PyTorch's programs, which no package is needed for.
     ddp = [len(module.lines_of("torch_loop")), *module.count_changes("torch_loop", "torch_ddp")]
     assert [str(number) for number in ddp] == list(due["PyTorch's DDP"][:4])
     assert (
-        found["functions of a ps"][4] == "0.95" and found["fit with MirroredStrategy"][4] == "0.88"
+        table["functions of a ps"][4] == "0.95" and table["fit with MirroredStrategy"][4] == "0.88"
     )
     assert "PyTorch's DDP is left out: there is no torch" in text
     assert "\nlines: of the program for one process; 2" in text and "torch 0.5" in text

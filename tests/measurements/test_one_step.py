@@ -91,9 +91,9 @@ def test_the_parameters_of_a_checkpoint():
     module.tf = types.SimpleNamespace(train=train)
     saved = module.read_checkpoints("a")
     assert list(saved) == [10, 11, 12, 13]
-    for found in saved.values():
-        assert [part.dtype for part in found] == [np.float64] * 6
-        for part, due in zip(found, parts, strict=True):
+    for parameters in saved.values():
+        assert [part.dtype for part in parameters] == [np.float64] * 6
+        for part, due in zip(parameters, parts, strict=True):
             np.testing.assert_array_equal(part, due)
 
 

@@ -25,16 +25,16 @@ def test_what_a_pipeline_is_asked_for():
     assert [list(case) for case in cases] == [row[:5] for row in rows["table"]]
     runs = [[part for n in range(3) for part in (case.name, n)] for case in cases]
     assert results["table"] == [[*case, of] for case, of in zip(cases, runs)]
-    assert [list(each["case"]) for each in results["updates"]] == [
-        each["case"] for each in rows["updates"]
+    assert [list(update["case"]) for update in results["updates"]] == [
+        update["case"] for update in rows["updates"]
     ]
-    assert [each["ops"] for each in results["updates"]] == [
-        runs[cases.index(each["case"])] for each in results["updates"]
+    assert [update["ops"] for update in results["updates"]] == [
+        runs[cases.index(update["case"])] for update in results["updates"]
     ]
     module.measure = lambda *arguments: arguments
     assert one(cases[2], 1) == (cases[2], 20, 2)
     *_, results = turned(module, "", "--micro-batches", "2,16")
-    assert [each["case"][1:4] for each in results["updates"]] == [
+    assert [update["case"][1:4] for update in results["updates"]] == [
         (schedule, K, 16) for K in (4, 2) for schedule in ("gpipe", "1f1b")
     ]
     module.os.sched_getaffinity = lambda _: [0]
@@ -221,16 +221,16 @@ def test_the_picture_of_a_pipeline():
         for ops, K in ((two, 2), (four, 4), (longer, 2))
         for k in range(K)
     ]
-    assert [each.get_title(loc="left") for each in axes] == [
+    assert [panel.get_title(loc="left") for panel in axes] == [
         "GPipe, 2 workers, 4 micro-batches: 200 ms, idle 38%, stored 1, 1",
         "1F1B, 4 places, 8 micro-batches: 500 ms, idle 38%, stored 1, 1, 1, 1",
         "1F1B, 2 workers, 1 micro-batches: 500 ms, idle 15%, stored 1, 1",
     ]
-    assert [each.get_xlim() for each in axes] == [(0, 500)] * 3
+    assert [panel.get_xlim() for panel in axes] == [(0, 500)] * 3
     module.draw({"updates": updates[:1]}, None, None)
     assert drawn[1].axes[0].get_xlim() == (0, 200)
-    names = [[text.get_text() for text in each.get_yticklabels()] for each in axes]
+    names = [[text.get_text() for text in panel.get_yticklabels()] for panel in axes]
     assert names[0] == ["worker 1", "worker 0"] and names[1][0] == "place 3"
     assert list(axes[1].get_yticks()) == [0.4, 1.4, 2.4, 3.4]
-    heights = [each.get_subplotspec().get_gridspec().get_height_ratios() for each in axes]
+    heights = [panel.get_subplotspec().get_gridspec().get_height_ratios() for panel in axes]
     assert heights[0] == [2.6, 4.6, 2.6]

@@ -239,19 +239,19 @@ def test_the_picture_of_a_ring(monkeypatch):
         for name, rates in (("raw TCP", (1, 2, 8)), ("ring, 3 workers", (3, 1, 4)))
     }
     module.draw(results, None, None)
-    one, together = drawn[0].axes
+    one, shares = drawn[0].axes
     raw = [("None", [(69e3, 2), (87e5, 4)])]
     raw += [(".", [(size, n * rate) for rate in (1, 2, 8)]) for n, size in ((1, 69e3), (2, 87e5))]
     ring = [("None", [(69e3, 3), (87e5, 6)])]
     ring += [(".", [(size, n * rate) for rate in (3, 1, 4)]) for n, size in ((1, 69e3), (2, 87e5))]
     assert [(marker, known) for marker, _, known in lines_of(one)] == raw + ring
-    assert lines_of(together) == [
+    assert lines_of(shares) == [
         ("o", "raw TCP", [(69e3, 1), (87e5, 1)]),
         ("o", "ring, 3 workers", [(69e3, 1.5), (87e5, 1.5)]),  # 3 * the median of 3, 1/2, 1/2
     ]
-    assert [text.get_text() for text in together.get_xticklabels()] == ["69 KB", "8.7 MB"]
+    assert [text.get_text() for text in shares.get_xticklabels()] == ["69 KB", "8.7 MB"]
     assert [module.in_units(size) for size in (10**6, 999_000)] == ["1 MB", "999 KB"]
-    assert one.get_yscale() == "log" and together.get_ylim()[0] == 0
+    assert one.get_yscale() == "log" and shares.get_ylim()[0] == 0
     assert legend_of(drawn[0]) == ["raw TCP", "ring, 3 workers"]
     rates = {("ring, 4 workers", 8): [1, 2], ("raw TCP", 8): [2, 8]}
     assert module.share(rates, "ring, 4 workers", 8) == 1.5

@@ -115,16 +115,16 @@ def test_the_laboratory_learns_what_is_committed(n):
     module.SIZES, due = (n,), LABORATORY["learning"][f"{n} workers"]
     if n > 8:  # it takes long: the first seed only
         module.SEEDS = 1
-    found = module.learn_all(json.loads(module.RATES.read_text()))[f"{n} workers"]
-    assert list(found) == list(due)
+    results = module.learn_all(json.loads(module.RATES.read_text()))[f"{n} workers"]
+    assert list(results) == list(due)
     for name, of in due.items():
-        assert found[name]["lr"] == of["lr"] and of["lr"] in module.GRID
-        assert found[name]["last"] == pytest.approx(of["last"][: module.SEEDS], rel=0.02), name
+        assert results[name]["lr"] == of["lr"] and of["lr"] in module.GRID
+        assert results[name]["last"] == pytest.approx(of["last"][: module.SEEDS], rel=0.02), name
         if n == 8:
-            assert found[name]["median"] == pytest.approx(of["median"], rel=0.02, abs=2e-4), name
+            assert results[name]["median"] == pytest.approx(of["median"], rel=0.02, abs=2e-4), name
     if "own w" in due["gossip"]:
         own = due["gossip"]["own w"][: module.SEEDS]
-        assert found["gossip"]["own w"] == pytest.approx(own, rel=0.02)
+        assert results["gossip"]["own w"] == pytest.approx(own, rel=0.02)
     assert module.GRID[0] == 45 and 0 < module.GRID[-1] < 2e-4
     steps = [one / two for one, two in zip(module.GRID, module.GRID[1:])]
     assert steps == pytest.approx([1 / 0.45] * 16, rel=0.01)

@@ -84,8 +84,8 @@ def test_each_run_of_scaling():
             n > 3 and module.gradients_needed(name, n) == 1
         )
         batches = 1000 if whole else 500
-        each = (10 if alone else 1) * module.gradients_needed(name, n)
-        assert row["--steps"] == max(8 if name == "SAGN" else 20, batches // each)
+        batches_of_update = (10 if alone else 1) * module.gradients_needed(name, n)
+        assert row["--steps"] == max(8 if name == "SAGN" else 20, batches // batches_of_update)
     module.law = lambda *case: 3.0 if "backup" not in case[0] else None
     few = [module.batches_of(("", name, 4, "one slow", 0.1), 1000) for name in module.SYNCHRONOUS]
     assert few == [30, 30, 30]

@@ -86,7 +86,7 @@ def test_each_run_of_a_slow_network():
         "8.7 MB": 'keras.layers.Dense(1024, "relu") for _ in range(3)',
         "7.5 MB": 'keras.layers.Dense(512, "relu") for _ in range(8)',
     }
-    together = ("Synchronous-SGD", "SAGN", "Ring-AllReduce", "Collective-AllReduce", "Compressed")
+    prefixes = ("Synchronous-SGD", "SAGN", "Ring-AllReduce", "Collective-AllReduce", "Compressed")
     for case in module.all_cases():
         where, _, name = case[0].partition(": ")
         model, link = where.removesuffix(" Mbit/s").split(", ")
@@ -108,7 +108,7 @@ def test_each_run_of_a_slow_network():
             due |= flags if name.endswith(words) or f"{words}, " in name else {}
         own = 120 if T == 1 and "Compressed" not in name else 2000
         total = 800 if "later" in name else batches.get((model, int(link)), own)
-        a_step = T * (n if name.startswith(together) else 1)
+        a_step = T * (n if name.startswith(prefixes) else 1)
         assert case[1:] == (name, model, int(link), total), case[0]
         assert module.measure([0] * 6, case, 3) == (a_step, int(link)), case[0]
         jobs, row = calls[-1]
@@ -121,8 +121,8 @@ def test_each_run_of_a_slow_network():
         assert ("tf.numpy_function(lambda x: time.sleep(seconds)" in text) == ("later" in name)
         assert text.count("delayed(ready, 0.02)") >= ("later" in name)
         assert ("tf.float16" in text) == ("float16" in name)
-        look, hosts = calls.more[-1]
-        assert look() == [number for k in range(ps + n) for number in (10 * k, 10 * k + 1)]
+        read_bytes, hosts = calls.more[-1]
+        assert read_bytes() == [number for k in range(ps + n) for number in (10 * k, 10 * k + 1)]
         assert hosts == [0] * 6
 
 

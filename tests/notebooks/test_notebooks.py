@@ -33,12 +33,12 @@ def name(source):
 
 
 def test_every_notebook_has_its_source():
-    found = {
+    paths = {
         path
         for path in notebook_sources.COURSE.glob("**/*.ipynb")
         if ".ipynb_checkpoints" not in path.parts
     }
-    assert found == {source.with_suffix(".ipynb") for source in SOURCES}
+    assert paths == {source.with_suffix(".ipynb") for source in SOURCES}
 
 
 def test_the_readme_lists_all():
@@ -52,9 +52,9 @@ def test_the_readme_lists_all():
     for part in re.split(r"^### ", (notebook_sources.COURSE / "README.md").read_text(), flags=re.M)[
         1:
     ]:
-        said = re.match(r"(.*): (?:(\d+) h )?(\d+) min\n", part)
-        sums[said[1]] = 60 * int(said[2] or 0) + int(said[3])
-        assert sums[said[1]] == sum(map(int, re.findall(r"\.ipynb\) \| (\d+) \|", part))), said[0]
+        match = re.match(r"(.*): (?:(\d+) h )?(\d+) min\n", part)
+        sums[match[1]] = 60 * int(match[2] or 0) + int(match[3])
+        assert sums[match[1]] == sum(map(int, re.findall(r"\.ipynb\) \| (\d+) \|", part))), match[0]
     assert len(sums) == 5 and sum(sums.values()) == sum(minutes.values()) <= 20 * 60
 
 
@@ -134,8 +134,8 @@ def test_outputs_are_those_of_a_fresh_run(source):
     committed, wrong = notebooks.notebook_of(source), given("wrong", source)
     right = given("right", source) if source.stem in WITH_SERVERS else []
     answers = [cell for cell in committed.cells if cell.source.startswith(notebook_cells.ANSWER)]
-    for each in map(notebook_cells.number_of, answers):
-        assert sum(number == each for number, _ in wrong) >= 6, f"wrong answers to {each}"
+    for exercise in map(notebook_cells.number_of, answers):
+        assert sum(number == exercise for number, _ in wrong) >= 6, f"wrong answers to {exercise}"
     notebook = notebooks.with_solutions(committed, wrong, right)
     added = len(notebook.cells) - len(committed.cells)
     assert added >= len(answers) + len(wrong) + len(right), "each answer is executed"
@@ -155,9 +155,9 @@ def test_outputs_are_those_of_a_fresh_run(source):
             assert not unlike, f"{source.stem}, {cell.id}:\n{unlike}"
     for cell in notebook.cells:
         if cell.id.startswith("solution-") and cell.source.endswith(" is False"):
-            said = "\n".join(map(notebook_cells.texts, cell.outputs))
+            text = "\n".join(map(notebook_cells.texts, cell.outputs))
             in_words = r"^Exercise \w+: not yet: (?!the check cannot read).{15}"
-            assert re.search(in_words, said, re.M), (cell.source, said)
+            assert re.search(in_words, text, re.M), (cell.source, text)
 
 
 def differences(committed, cell):
@@ -236,7 +236,7 @@ def test_the_ps_of_sessions_waits_while_they_train(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    "code, found",
+    "code, message",
     [
         ("n = 1\n1 / 0", "ZeroDivisionError"),
         # It may take 5 s, looks once a second, and a busy machine takes some seconds more.
@@ -249,9 +249,9 @@ def test_the_ps_of_sessions_waits_while_they_train(monkeypatch, capsys):
         ),
     ],
 )
-def test_a_run_that_fails_says_why(tmp_path, code, found):
+def test_a_run_that_fails_says_why(tmp_path, code, message):
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
-    with pytest.raises(notebooks.Failed, match=found):
+    with pytest.raises(notebooks.Failed, match=message):
         notebooks.execute(tmp_path / "Broken.py", notebook, seconds=5 if "while" in code else 60)
 
 

@@ -164,8 +164,8 @@ def check_laws(folder=STATIC):
     for name, trace, law in zip(names, drawn[::2], drawn[1::2]):
         assert abs(trace["rate"] / law - 1) < 0.04, (name, trace["rate"], law)
     c |= {"slow": 1, "rate": 0.1, "n": 3}  # without messages the race computes one of these only
-    ring, together = call([("compete", [name, c]) for name in ("ring", "sync")], folder)
-    assert ring["reached"] == together["reached"] < 25 and ring["rate"] == together["rate"]
+    ring, sync = call([("compete", [name, c]) for name in ("ring", "sync")], folder)
+    assert ring["reached"] == sync["reached"] < 25 and ring["rate"] == sync["rate"]
     for n in (4, 16):  # by distribution: gradients a second, and the mean staleness
         times = laws.step_times("gamma", n, 3000, 0.1, seed=3, shape=0.5)
         own = [call([("stepTimes", [{"n": n, "updates": 700, "cv": 0.5, "mean": 0.1}])], folder)[0]]
@@ -288,9 +288,9 @@ def replay(folder, n, noise, T, lr=0.05):
     traces = call([js.get(name, ("asynchronous", [times, n])) for name in cases], folder)
     runs = [("follow", [name, trace, c, lr]) for name, trace in zip(cases, traces)]
     close = 1e-6 if noise else 1e-9  # noise is in single precision
-    for (name, (moved, W)), found in zip(cases.items(), call(runs, folder)):
-        assert len(found["seconds"]) > 10, name
-        for time, value in zip(found["seconds"][1:], found["losses"][1:]):
+    for (name, (moved, W)), answer in zip(cases.items(), call(runs, folder)):
+        assert len(answer["seconds"]) > 10, name
+        for time, value in zip(answer["seconds"][1:], answer["losses"][1:]):
             at = np.searchsorted(moved, time + 1e-12, "right")
             assert math.isclose(value, loss(W[at]), rel_tol=close), (name, n, noise, time)
 
@@ -326,15 +326,15 @@ def check_schedule(folder=STATIC):
     results = call([(f"SCHEDULES.{js}", [k, 3, 6]) for js, k in kinds], folder)
     for (js, k), order in zip(kinds, results):
         passes = [(what[0].upper(), m) for place, what, m in place_order(js, 3, 6) if place == k]
-        assert [tuple(each[:2]) for each in order] == passes, (js, k)
+        assert [tuple(entry[:2]) for entry in order] == passes, (js, k)
     # Two places with two chunks each: two micro-batches through both chunks, then the next two.
     forward = [(0, 0), (1, 0), (0, 1), (1, 1), (2, 0), (3, 0), (2, 1), (3, 1)]
     backward = [(m, 1 - chunk) for m, chunk in forward]
-    found = call([("SCHEDULES.interleaved", [k, 2, 4, 2]) for k in (0, 1)], folder)
-    for order, ahead in zip(found, (4, 2)):
-        assert [tuple(each[1:]) for each in order if each[0] == "F"] == forward
-        assert [tuple(each[1:]) for each in order if each[0] == "B"] == backward
-        what = "".join(each[0] for each in order)
+    orders = call([("SCHEDULES.interleaved", [k, 2, 4, 2]) for k in (0, 1)], folder)
+    for order, ahead in zip(orders, (4, 2)):
+        assert [tuple(entry[1:]) for entry in order if entry[0] == "F"] == forward
+        assert [tuple(entry[1:]) for entry in order if entry[0] == "B"] == backward
+        what = "".join(entry[0] for entry in order)
         assert what == "F" * ahead + "FB" * (8 - ahead) + "B" * ahead
     cases = [(2, 4, 2), (4, 8, 2), (4, 12, 3), (8, 16, 4)]
     results = call([("run", ["interleaved", *case]) for case in cases], folder)
@@ -410,8 +410,8 @@ def check_random(folder=STATIC):
         {"n": 2, "cv": 2, "slow": 3, "seed": 2},
         {"n": 1, "cv": 0.25, "slow": 5},
     ]
-    found = call([("stepTimes", [{"updates": 50, **case}]) for case in cases], folder)
-    for case, times in zip(cases, found):
+    all_times = call([("stepTimes", [{"updates": 50, **case}]) for case in cases], folder)
+    for case, times in zip(cases, all_times):
         c = {"slow": 1, "mean": 1, "T": 1, "seed": 1, **case}
         streams = [Stream(c["seed"], k) for k in range(c["n"])]
         usual = [c["mean"] * c["T"]] * c["n"]
@@ -433,8 +433,8 @@ def check_random(folder=STATIC):
         curve.append(math.exp(log))
         place.append(spread * normal(u))
     names = "CURVE", "PLACE", "TARGET", "SEEDS"
-    *found, target, seeds = call([(name, []) for name in names], folder)
-    np.testing.assert_allclose(found, [curve, place], rtol=1e-9)
+    *tables, target, seeds = call([(name, []) for name in names], folder)
+    np.testing.assert_allclose(tables, [curve, place], rtol=1e-9)
     assert (target, seeds) == (0.03, [2, 3, 4, 5, 6])
     curve, place = np.reshape([curve, place], (2, 64, 50))
     for n in (3, 64, 100):
@@ -454,9 +454,9 @@ def check_orders(folder=STATIC):
     Catches: a worker too many, a slow worker that counts as usual, and a sum that ends too early.
     """
     points = [(x, shape) for shape in (0.25, 1, 4, 40) for x in (0.01, 0.9, 3, 4.99, 5.01, 39, 60)]
-    found = call([("longer", point) for point in [*points, (0, 2), (-1, 2)]], folder)
+    values = call([("longer", point) for point in [*points, (0, 2), (-1, 2)]], folder)
     wanted = [special.gammaincc(shape, x) for x, shape in points] + [1, 1]
-    np.testing.assert_allclose(found, wanted, rtol=1e-8, atol=1e-14)
+    np.testing.assert_allclose(values, wanted, rtol=1e-8, atol=1e-14)
     cases = [
         *(
             (n, needed, cv, T, 1)
@@ -467,8 +467,8 @@ def check_orders(folder=STATIC):
         (300, 288, 0.25, 1, 1),
         (64, 64, 1.5, 1, 1),
     ]
-    found = call([("lastOf", case) for case in cases], folder)
-    for (n, needed, cv, T, slow), seconds in zip(cases, found):
+    last_seconds = call([("lastOf", case) for case in cases], folder)
+    for (n, needed, cv, T, slow), seconds in zip(cases, last_seconds):
         x = np.linspace(0, 60 * T, 60001)
         shape = T / cv**2
         usual, own = (special.gammaincc(shape, x * shape / T / by) for by in (1, slow))
@@ -550,7 +550,7 @@ def check_race(folder=STATIC):
     ]
     cases += [("gossip", {**CLUSTER, "n": n}) for n in (1, 2, 200)]
     cases += [("sync", {**CLUSTER, "n": 1}), ("backup", {**CLUSTER, "n": 1})]
-    found = call([(what, case) for case in cases for what in ("trace", "made", "law")], folder)
+    results = call([(what, case) for case in cases for what in ("trace", "made", "law")], folder)
     times = call([("stepTimes", [law_of(*case)]) for case in cases], folder)
     traces = call([scheme_of(*case, of) for case, of in zip(cases, times)], folder)
     counts = call([(what, [of]) for of in traces for what in ("staleness", "rate")], folder)
@@ -559,7 +559,7 @@ def check_race(folder=STATIC):
     ]
     lasts = call([("lastOf", last) for last in lasts], folder)
     for number, (name, c) in enumerate(cases):
-        trace, made, law = found[3 * number : 3 * number + 3]
+        trace, facts, law = results[3 * number : 3 * number + 3]
         label, n, ps, mean = f"{name}, {c['n']} workers", c["n"], c["ps"], c["mean"]
         wanted, (stale, rate) = traces[number], counts[2 * number : 2 * number + 2]
         assert trace == wanted, label
@@ -573,7 +573,7 @@ def check_race(folder=STATIC):
         total = sum((many or 0) * tau for tau, many in enumerate(stale))
         counted["mean"] = pytest.approx(total / wanted["length"])
         counted["waits"] = pytest.approx(max(0, 1 - busy / last / n), abs=1e-9)
-        assert {key: made[key] for key in counted} == counted, label
+        assert {key: facts[key] for key in counted} == counted, label
         exact = None
         if name == "one":
             exact = 1 / mean
@@ -630,7 +630,7 @@ def check_tuning(folder=STATIC):
     few = {**CLUSTER, "cv": 0, "ps": 0, "rate": 0.01}
     cases = [("alocal", {**few, "n": n, "T": 2}) for n in (512, 513, 2049)] + [("one", few)]
     many = call([("compete", case) for case in cases], folder)
-    assert [len(each["rates"]) for each in many] == [5, 3, 1, 5]
+    assert [len(competitor["rates"]) for competitor in many] == [5, 3, 1, 5]
     assert [many[3]["learningRate"], many[3]["rate"]] == pytest.approx([0.01, 10])  # one worker's
     assert many[3]["law"] == pytest.approx(10)
 
@@ -701,7 +701,7 @@ def check_plans(folder=STATIC):
         M = c["batch"] // (c["gpus"] // (c["tp"] * c["pp"])) // c["b"]
         v = c["v"] if c["schedule"] == "interleaved" and c["pp"] > 1 else 1
         pipes.append(("run", [c["schedule"] if c["pp"] > 1 else "1f1b", c["pp"], M, v]))
-    for case, found, pipe, (_, run) in zip(cases, plans, call(pipes, folder), pipes):
+    for case, answer, pipe, (_, run) in zip(cases, plans, call(pipes, folder), pipes):
         c, M = plan(**case), run[2]
         m, replicas, t = models[c["model"]], c["gpus"] // (c["tp"] * c["pp"]), c["tp"]
         own = 12 * m["L"] * m["h"] ** 2 / t / c["pp"]
@@ -715,10 +715,10 @@ def check_plans(folder=STATIC):
         one = m["s"] * c["b"] * m["h"]
         parts["activations"] = pipe["stored"][0] * m["L"] / c["pp"] * sizes[c["kept"]] * one
         parts["activations"] += whole * one if c["kept"] == "inputs" else 0
-        assert found["parts"] == pytest.approx(parts), case
-        assert found["bytes"] == pytest.approx(sum(parts.values()), rel=1e-12)
-        assert [found["dp"], found["M"], found["idle"]] == [replicas, M, pipe["idle"]]
-        assert found["work"] == (4 / 3 if c["kept"] == "inputs" else 1) and found["pipe"] == pipe
+        assert answer["parts"] == pytest.approx(parts), case
+        assert answer["bytes"] == pytest.approx(sum(parts.values()), rel=1e-12)
+        assert [answer["dp"], answer["M"], answer["idle"]] == [replicas, M, pipe["idle"]]
+        assert answer["work"] == (4 / 3 if c["kept"] == "inputs" else 1) and answer["pipe"] == pipe
     wrong = [
         ({"tp": 4, "pp": 4}, "4 × 4 is more than 8 GPUs"),
         ({"batch": 12}, "12 sequences are no multiple of 8 replicas × 1"),
@@ -730,8 +730,8 @@ def check_plans(folder=STATIC):
             "interleaved: 6 micro-batches are no multiple of 4 stages",
         ),
     ]
-    said = call([("plan", [plan(**case)]) for case, _ in wrong], folder)
-    assert said == [{"wrong": words} for _, words in wrong]
+    answers = call([("plan", [plan(**case)]) for case, _ in wrong], folder)
+    assert answers == [{"wrong": words} for _, words in wrong]
 
 
 def plan(**more):

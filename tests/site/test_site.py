@@ -90,10 +90,10 @@ class Links(html.parser.HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):
-        found = dict(attributes)
-        self.anchors |= {found.get("id"), found.get("name")}
+        values = dict(attributes)
+        self.anchors |= {values.get("id"), values.get("name")}
         if tag in ("a", "link", "script", "img"):
-            self.links.append((tag, found.get("href") or found.get("src")))
+            self.links.append((tag, values.get("href") or values.get("src")))
 
 
 def test_links(site):
@@ -107,10 +107,10 @@ def test_links(site):
                 continue
             checked += 1
             target, _, anchor = urllib.parse.unquote(link).partition("#")
-            found = (path.parent / target.partition("?")[0]).resolve() if target else path
-            assert found.is_file(), (path, link)
-            if anchor and found in pages:
-                assert anchor in pages[found].anchors, (path, link)
+            file = (path.parent / target.partition("?")[0]).resolve() if target else path
+            assert file.is_file(), (path, link)
+            if anchor and file in pages:
+                assert anchor in pages[file].anchors, (path, link)
     assert len(pages) > 100 and checked > 10_000
 
 
@@ -321,12 +321,12 @@ def test_presets_of_compare():
     }
     assert different["rows"] == {"async": "staleness 6.9, 97% in ≤ 1.4 s"}
     some = {name: rows for name, rows in ARRIVING.items() if "CV 1" not in name}
-    assert [each["name"] for each in measured.compare(compared(some))] == [
+    assert [preset["name"] for preset in measured.compare(compared(some))] == [
         "8 workers, steady times"
     ]
     assert list(measured.compare({})) == []
     rates = measured.everything(support.ROOT)["rates"].values()
-    counts = [[n for n, _ in points] for found in rates for points in found.values()]
+    counts = [[n for n, _ in points] for curves in rates for points in curves.values()]
     assert len(counts) > 5 and all(len(set(ns)) == len(ns) for ns in counts)  # one law in each
 
 
@@ -355,14 +355,14 @@ def test_compare_as_it_will_be(browser, site, tmp_path):
         text = measured.script(known)
         tab.page.route("**/measured.js", lambda route: route.fulfill(body=text))
         tab.open("play/the-race.html")
-        for each in presets:
-            button = tab.page.locator("[data-i]", has_text=f"Compare: {each['name']}")
+        for preset in presets:
+            button = tab.page.locator("[data-i]", has_text=f"Compare: {preset['name']}")
             button.click()
             tab.ready()
             assert button.get_attribute("aria-pressed") == "true"
             assert tab.page.inner_text(".said").startswith("Compare measured the seconds")
             last = tab.page.locator(".play tbody tr td:last-child").all_inner_texts()
-            assert sorted(filter(None, last)) == sorted(each["rows"].values())
+            assert sorted(filter(None, last)) == sorted(preset["rows"].values())
     tables = examples.load(COMPARE / "tables.py")
     folder = tmp_path / "source" / "Measurements" / "Compare"
     folder.mkdir(parents=True)

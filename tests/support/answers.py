@@ -77,18 +77,18 @@ def late(*_):
 
 def verdict(check, answer, seconds=SECONDS):
     """Returns what a check returns, and what it prints. answer: a function that makes it."""
-    said = io.StringIO()
+    output = io.StringIO()
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
-        with contextlib.redirect_stdout(said):
-            found = check(answer())
+        with contextlib.redirect_stdout(output):
+            result = check(answer())
     except Late:
-        found = "late"
+        result = "late"
     except BaseException as error:
-        found = f"raised {type(error).__name__}: {error}"
+        result = f"raised {type(error).__name__}: {error}"
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-    return found, said.getvalue()
+    return result, output.getvalue()
 
 
 def number(value):
@@ -188,10 +188,10 @@ def made_with(base, method, answer):
 
 
 def errors(space):
-    found = [kind("of the answer") for kind in ERRORS]
-    found.append(NotImplementedError("Cannot convert a symbolic tf.Tensor to a numpy array"))
+    exceptions = [kind("of the answer") for kind in ERRORS]
+    exceptions.append(NotImplementedError("Cannot convert a symbolic tf.Tensor to a numpy array"))
     tf = space["course"].tf
-    return found + [getattr(tf.errors, kind)(None, None, "of it") for kind in OF_TENSORFLOW]
+    return exceptions + [getattr(tf.errors, kind)(None, None, "of it") for kind in OF_TENSORFLOW]
 
 
 def generic(space, check, solution, calls):

@@ -276,7 +276,7 @@ def is_right(plant: Plant, diagnosis: dict) -> bool:
 def main() -> None:
     names = sys.argv[1:] or list(ALL)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what it has started ends
-    for name in [n for n in ALL if any(n.startswith(each) for each in names)]:
+    for name in [n for n in ALL if any(n.startswith(prefix) for prefix in names)]:
         began = time.monotonic()
         folder = pathlib.Path(tempfile.mkdtemp(prefix="bottleneck-")) / "run"
         folder.mkdir()

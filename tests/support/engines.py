@@ -44,10 +44,10 @@ def environment(*extras):
 def descendants(process):
     """A process and all that it has started, as far as they run."""
     try:
-        found = [process, *process.children(recursive=True)]
+        family = [process, *process.children(recursive=True)]
     except psutil.NoSuchProcess:
         return []
-    return [process for process in found if support.is_running(process)]
+    return [process for process in family if support.is_running(process)]
 
 
 def none_is_left(processes, directories=(), seconds=20):
@@ -55,7 +55,7 @@ def none_is_left(processes, directories=(), seconds=20):
     support.wait_until(
         lambda: (
             not any(map(support.is_running, processes))
-            and not any(support.processes_of(pathlib.Path(each)) for each in directories)
+            and not any(support.processes_of(pathlib.Path(directory)) for directory in directories)
         ),
         seconds,
         "all processes have ended",
@@ -85,11 +85,11 @@ class Run:
             )
 
     def __enter__(self):
-        self.over, self.watch = threading.Event(), threading.Thread(target=self.look)
+        self.over, self.watch = threading.Event(), threading.Thread(target=self.note_tasks)
         self.watch.start()
         return self
 
-    def look(self):
+    def note_tasks(self):
         mine = psutil.Process(self.process.pid)
         while not self.over.wait(0.05):
             self.known |= set(descendants(mine))

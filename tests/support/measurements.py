@@ -127,7 +127,7 @@ class Axes:
         self.drawn = []
 
     def __getattr__(self, name):
-        return lambda *arguments, **look: self.drawn.append((name, *arguments))
+        return lambda *arguments, **style: self.drawn.append((name, *arguments))
 
     def of(self, name):
         """Returns the arguments of the calls of this name."""

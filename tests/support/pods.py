@@ -24,12 +24,12 @@ WAIT = 200  # seconds for all pods to end
 
 @functools.cache
 def parsed(name):
-    return [each for each in yaml.safe_load_all((HERE / name).read_text()) if each]
+    return [document for document in yaml.safe_load_all((HERE / name).read_text()) if document]
 
 
 def documents(name, kind=None):
     """The manifests in a file of this folder, or those of a kind."""
-    return [each for each in parsed(name) if kind in (None, each["kind"])]
+    return [document for document in parsed(name) if kind in (None, document["kind"])]
 
 
 def container_environment(container, config_maps, fields):
@@ -43,14 +43,17 @@ def container_environment(container, config_maps, fields):
             source = entry["valueFrom"]
             reference = source.get("fieldRef", {}).get("fieldPath")
             value = fields[reference] if reference else "1"  # or a number of cores
-        env[entry["name"]] = re.sub(r"\$\((\w+)\)", lambda found: env[found[1]], value)
+        env[entry["name"]] = re.sub(r"\$\((\w+)\)", lambda match: env[match[1]], value)
     assert all(isinstance(value, str) for value in env.values()), "a number without quotes"
     return env
 
 
 def plain_pods():
     """[(the name in DNS, its template, its environment)] of the pods that plain.yaml makes."""
-    maps = {each["metadata"]["name"]: each["data"] for each in documents("plain.yaml", "ConfigMap")}
+    maps = {
+        config_map["metadata"]["name"]: config_map["data"]
+        for config_map in documents("plain.yaml", "ConfigMap")
+    }
     (service,) = documents("plain.yaml", "Service")
     assert service["spec"]["clusterIP"] == "None" and service["spec"]["publishNotReadyAddresses"]
     pods = []
@@ -105,7 +108,7 @@ def run_inside(arguments):
             for number, (_, env) in enumerate(pods)
         ]
         deadline = time.monotonic() + WAIT
-        codes = [each.wait(max(0.1, deadline - time.monotonic())) for each in running]
+        codes = [process.wait(max(0.1, deadline - time.monotonic())) for process in running]
     if failed := next((code for code in codes if code), 0):
         return failed
     # What summary.yaml does when the Jobs are complete.

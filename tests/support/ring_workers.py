@@ -52,8 +52,8 @@ def rings(path, n, text=None, timeout=20):
             path = pathlib.Path(folder, path.name)
             path.write_text(text)
         script = examples.load(path)
-        with joining(script, n, timeout, getattr(script, "both_ways", None)) as made:
-            yield script, made
+        with joining(script, n, timeout, getattr(script, "both_ways", None)) as all_rings:
+            yield script, all_rings
 
 
 @contextlib.contextmanager
@@ -64,13 +64,13 @@ def joining(script, n, timeout, form=None):
     """
     ports, held = cluster.hold_ports(n)
     addresses = cluster.addresses({"worker": n}, ports)["worker"]
-    made = [(form or script.Ring)(Cluster(addresses, k), timeout) for k in range(n)]
+    all_rings = [(form or script.Ring)(Cluster(addresses, k), timeout) for k in range(n)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TF_GRPC_REUSE_PORT", "1")
         try:
-            yield made
+            yield all_rings
         finally:
-            for ring in made:
+            for ring in all_rings:
                 close(ring)
             for s in held:
                 s.close()
@@ -89,7 +89,7 @@ def close(rings):
                 getattr(ring, name).close()
 
 
-def together(made, work):
+def run_at_once(all_rings, work):
     """Returns [work(ring) of each worker], all at once; where it raises, the exception."""
 
     def safely(ring):
@@ -99,8 +99,8 @@ def together(made, work):
             close(ring)
             return lost
 
-    with concurrent.futures.ThreadPoolExecutor(len(made)) as pool:
-        return [done.result(timeout=60) for done in [pool.submit(safely, r) for r in made]]
+    with concurrent.futures.ThreadPoolExecutor(len(all_rings)) as pool:
+        return [done.result(timeout=60) for done in [pool.submit(safely, r) for r in all_rings]]
 
 
 def with_attributes_of(graph, function):
@@ -108,7 +108,7 @@ def with_attributes_of(graph, function):
     return functools.update_wrapper(graph(function), function, assigned=())
 
 
-def together_built(script, made, flags, work):
+def together_built(script, all_rings, flags, work):
     """Returns [work(ring, *what build() has made)] of each worker, all at once, in this process.
 
     flags: {"--name": value}. The steps run eagerly, but for the gradient: a graph would let a
@@ -120,15 +120,15 @@ def together_built(script, made, flags, work):
         patch.setattr(sys, "argv", ["", *[str(part) for flag in flags.items() for part in flag]])
         flags = script.parse_flags()
     data, built = interleaved.Data(*problem.digits_like()), []
-    for ring in made:
+    for ring in all_rings:
         script.keras.utils.set_random_seed(flags.seed)
         model = script.make_model(data)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(tf, "function", lambda function: function)
             step, w, state, *more, make_steps, test = script.build(ring, model, data, flags)
         built.append([step, w, sum(more, state), make_steps, test])
-    done = together(made, lambda ring: work(ring, *built[made.index(ring)]))
-    assert not [each for each in done if isinstance(each, OSError)], done
+    done = run_at_once(all_rings, lambda ring: work(ring, *built[all_rings.index(ring)]))
+    assert not [result for result in done if isinstance(result, OSError)], done
     return done
 
 
@@ -158,8 +158,8 @@ def make_steps(path, n, text, flags, steps):
     def moved(own):
         return sum(ring.sent + ring.received for ring in own)
 
-    with rings(path, n, text) as (script, made):
-        return together_built(script, made, flags, work)
+    with rings(path, n, text) as (script, all_rings):
+        return together_built(script, all_rings, flags, work)
 
 
 def check_refused(path, n, error):

@@ -213,7 +213,7 @@ class World:
         self.looks += 1
         assert self.looks < MOST_LOOKS, "it does not end"
         processes = [*self.processes.values()]
-        times = [each.next_time() for each in processes]
+        times = [child.next_time() for child in processes]
         next_time = self.now if self.is_woken else min([self.now + timeout, *times])
         self.is_woken = False
         self.now = max(self.now + 1e-5, next_time)  # time passes at each look

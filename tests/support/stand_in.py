@@ -68,6 +68,6 @@ def stand_for(argv):
 
 def main():
     """Returns at once where the program needs no TensorFlow, and otherwise never."""
-    found = program(sys.orig_argv[1:])
-    if found and os.environ.get("WARM_SOCKET"):
-        stand_for(found)
+    words = program(sys.orig_argv[1:])
+    if words and os.environ.get("WARM_SOCKET"):
+        stand_for(words)

@@ -72,19 +72,19 @@ def texts_of(name: str, example: str, model: pathlib.Path | None) -> dict[str, s
     launcher = material.text(material.launcher(scripts[example]))
     launch = launch_of(launcher, script.name)
     command = ["tfrun", "new", name, "--from", example, *(["--model", str(model)] if model else [])]
-    made = f"Made by tfrun {tfrun.__version__}: `{shlex.join(command)}`"
+    origin = f"Made by tfrun {tfrun.__version__}: `{shlex.join(command)}`"
     code = script.read_text(encoding="utf-8")
     files = files_of_problem(model, script) if model else {script.name: code}
-    found = equation_file.read(scripts[example], run_directory.kind_of(script))
+    equation = equation_file.read(scripts[example], run_directory.kind_of(script))
     facts = {
         "name": name,
         "example": example,
         "model": model,
-        "made": made,
+        "made": origin,
         "script": script.name,
-        "equation": found,
-        "start": start_of_test(launch, found),
-        "n": found.n or found.workers or max(1, launch.roles.get("worker", 0)),
+        "equation": equation,
+        "start": start_of_test(launch, equation),
+        "n": equation.n or equation.workers or max(1, launch.roles.get("worker", 0)),
         "arguments": arguments_of(code),
         "roles": launch.roles,
         "horovod": launch.uses_horovod,
@@ -94,17 +94,17 @@ def texts_of(name: str, example: str, model: pathlib.Path | None) -> dict[str, s
         "more": BUILDS_HOROVOD if launch.uses_horovod else HAS_JOB,
     }
     own = {
-        script.name: marked(files[script.name], made),
-        "run.sh": launcher_of(launcher, made),
+        script.name: marked(files[script.name], origin),
+        "run.sh": launcher_of(launcher, origin),
         "equation.py": rendered("equation.py", facts),
-        "test_equation.py": (TEMPLATES / found.test).read_text(encoding="utf-8"),
+        "test_equation.py": (TEMPLATES / equation.test).read_text(encoding="utf-8"),
         "requirements.txt": rendered("requirements.txt", facts),
         "Dockerfile": rendered("Dockerfile", facts),
         ".github/workflows/test.yml": rendered("test.yml", facts),
         ".gitignore": "/runs/\n/.wheels/\n__pycache__/\n",
         "README.md": rendered("README.md", facts),
     }
-    if found.test == equation_file.RUNS:
+    if equation.test == equation_file.RUNS:
         small = "small_problem.py"
         own[small] = (TEMPLATES / small).read_text(encoding="utf-8")
     if launch.uses_horovod:
@@ -142,13 +142,13 @@ def launch_of(launcher: str, script: str) -> Launch:
     return Launch(words, {role: replicas for role, replicas in roles.items() if replicas})
 
 
-def start_of_test(launch: Launch, found: equation_file.Equation) -> list[str] | None:
+def start_of_test(launch: Launch, equation: equation_file.Equation) -> list[str] | None:
     """Returns the words between tfrun and the script in a run of the test; None without runs."""
-    if found.test != equation_file.RUNS:
+    if equation.test != equation_file.RUNS:
         return None
     words = list(launch.words)
-    if found.workers:
-        words[words.index("--workers") + 1] = str(found.workers)
+    if equation.workers:
+        words[words.index("--workers") + 1] = str(equation.workers)
     return words
 
 
@@ -159,18 +159,18 @@ def arguments_of(code: str) -> dict[str, Any]:
     return {name: value for name, value in defaults if value is not None}
 
 
-def marked(code: str, made: str) -> str:
+def marked(code: str, origin: str) -> str:
     """Returns the text of a script that says below its docstring where it comes from."""
     start, docstring, rest = code.split('"""', 2)
-    return f'{start}"""{docstring}"""\n# {made}{rest}'
+    return f'{start}"""{docstring}"""\n# {origin}{rest}'
 
 
-def launcher_of(text: str, made: str) -> str:
+def launcher_of(text: str, origin: str) -> str:
     """Returns a run.sh that uses the environment as it is, and names no time of the example's."""
     text, count = ACTIVATION.subn("", text)
     assert count == 1, "run.sh needs one line that sources activate.sh"
     shebang, first, rest = text.split("\n", 2)
-    return f"{shebang}\n{first.partition(';')[0].removesuffix('.')}.\n# {made}\n{rest}"
+    return f"{shebang}\n{first.partition(';')[0].removesuffix('.')}.\n# {origin}\n{rest}"
 
 
 def build_of_horovod() -> str:

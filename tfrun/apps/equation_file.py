@@ -62,9 +62,9 @@ def read(script: str, kind: str) -> Equation:
 
 def module(name: str, path: str) -> types.ModuleType:
     """Returns the module of a file of the material."""
-    made = types.ModuleType(name)
-    exec(compile(material.text(path), path, "exec"), made.__dict__)
-    return made
+    new_module = types.ModuleType(name)
+    exec(compile(material.text(path), path, "exec"), new_module.__dict__)
+    return new_module
 
 
 def sources(reference: type, path: str, trains: bool) -> str:
@@ -90,14 +90,14 @@ def definitions(text: str, names: list[str] | None) -> list[str]:
 
     They come in the order of the text.
     """
-    found: list[str] = []
+    parts: list[str] = []
     lines = text.splitlines()
     for node in ast.parse(text).body:
         own = defined_names(node)
         is_code = isinstance(node, (ast.ClassDef, ast.FunctionDef))
         if is_code if names is None else own & set(names or []):
-            found.append("\n".join(lines[node.lineno - 1 : node.end_lineno]))
-    return found
+            parts.append("\n".join(lines[node.lineno - 1 : node.end_lineno]))
+    return parts
 
 
 def defined_names(node: ast.stmt) -> set[str]:

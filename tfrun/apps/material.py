@@ -19,14 +19,14 @@ ENVIRONMENT = "lab/environment.py"
 
 def scripts(root: pathlib.Path = ROOT) -> dict[str, str]:
     """Returns {name of an example: path of its script below `root`} of all that take a problem."""
-    found = {}
+    paths = {}
     for parent in PARENTS:
         for launcher in sorted((root / parent).glob("*/run.sh")):
             folder = launcher.parent
             script = folder / f"{folder.name.replace('-', '_').lower()}.py"
             if script.exists() and problems.REGION.search(script.read_text(encoding="utf-8")):
-                found[folder.name] = script.relative_to(root).as_posix()
-    return found
+                paths[folder.name] = script.relative_to(root).as_posix()
+    return paths
 
 
 def equation(script: str) -> str:

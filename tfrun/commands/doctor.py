@@ -45,14 +45,14 @@ def command(arguments: list[str]) -> int:
         now=time.time() if record and record["state"] == "running" else None,
         has_gpus=sees_gpus(record),
     )
-    found = rules.findings(known)
+    limits = rules.findings(known)
     shown = {}
-    if record and (flags.stacks or any(finding.limit == rules.HANG for finding in found)):
+    if record and (flags.stacks or any(finding.limit == rules.HANG for finding in limits)):
         shown = stacks_of(record)
     if flags.json:
-        print(json.dumps(as_json(known, found, shown), indent=2))
+        print(json.dumps(as_json(known, limits, shown), indent=2))
     else:
-        print("\n".join(words(known, found, shown)))
+        print("\n".join(words(known, limits, shown)))
     return 0
 
 
@@ -82,7 +82,7 @@ def stacks_of(record: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def as_json(
-    known: facts.Facts, found: list[rules.Finding], shown: dict[str, list[str]]
+    known: facts.Facts, limits: list[rules.Finding], shown: dict[str, list[str]]
 ) -> dict[str, Any]:
     """Returns what --json prints: findings, the shares of each worker's time, cores, stacks.
 
@@ -95,25 +95,27 @@ def as_json(
     uses = {worker.name: worker.use._asdict() for worker in known.active if worker.use}
     numbers = {"run": known.run_cores, "all": known.all_cores, "allowed": known.cores}
     cores = {name: formatting.finite(number) for name, number in numbers.items()}
-    findings = [finding._asdict() for finding in found]
+    findings = [finding._asdict() for finding in limits]
     return {"findings": findings, "shares": shares, "use": uses, "cores": cores, "stacks": shown}
 
 
-def words(known: facts.Facts, found: list[rules.Finding], shown: dict[str, list[str]]) -> list[str]:
+def words(
+    known: facts.Facts, limits: list[rules.Finding], shown: dict[str, list[str]]
+) -> list[str]:
     """Returns the lines about a run."""
     count = formatting.plural(len(known.active), "worker")
     lines = [f"{known.example}: {known.state}, {known.steps:,.0f} updates by {count}"]
     if known.active:
         shares = [f"{known.mean(part):.0%} {name}" for part, name in PARTS.items()]
         lines.append(f"a worker's time: {', '.join(shares)}")
-    for finding in found:
+    for finding in limits:
         gain = f" ({finding.gain:.2g} times as fast)" if finding.gain else ""
         lines += [
             f"limited by {finding.limit}",
             f"  evidence:  {finding.evidence}",
             f"  to change: {finding.change}{gain}",
         ]
-    if not found:
+    if not limits:
         lines.append("nothing limits it but its own work")
     for task, threads in shown.items():
         lines.append(f"{task}: {'its threads are in' if threads else 'it has left no stacks'}")

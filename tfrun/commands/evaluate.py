@@ -64,8 +64,8 @@ class Evaluator:
 
 def wait_for(find: Callable[[], Any], timeout: float, what: str) -> Any:
     """Returns what find() finds. Raises TimeoutError if it finds nothing in so many seconds."""
-    if found := waiting.wait_for(find, timeout, POLL_SECONDS):
-        return found
+    if result := waiting.wait_for(find, timeout, POLL_SECONDS):
+        return result
     raise TimeoutError(f"no new {what} came in {timeout:g} s")
 
 

@@ -310,9 +310,9 @@ def of_run(
     all_pushes = {name: columns["push_time"] for name, columns in counted.items()}
     steps = np.concatenate([np.empty(0), *(c["global_step"] for c in counted.values())])
     kind = run_directory.kind_of(flags.get("script", ""))
-    together = len(counted) > 1 and len(np.unique(steps)) < 0.75 * len(steps)
-    together = together and not kind.startswith("gossip")  # where each counts steps of its own
-    least_waits = waits_of_steps(counted) if together else None
+    is_joint = len(counted) > 1 and len(np.unique(steps)) < 0.75 * len(steps)
+    is_joint = is_joint and not kind.startswith("gossip")  # where each counts steps of its own
+    least_waits = waits_of_steps(counted) if is_joint else None
     usual = median([np.diff(times) for times in all_pushes.values()])
     workers = []
     for name in dict.fromkeys([*flags["tasks"], *tasks]):
@@ -336,7 +336,7 @@ def of_run(
     return Facts(
         workers=workers,
         servers=int(flags["ps"]),
-        together=together,
+        together=is_joint,
         begin=begin,
         end=end,
         usual=usual,

@@ -53,7 +53,7 @@ def of_equal_workers(facts: Facts, slow: Worker) -> float | None:
     lists = {w.name: w.compute + np.maximum(0, w.way - usual) for w in facts.active}
     others = np.concatenate([lists[name] for name in lists if name != slow.name])
     equal = {name: others if name == slow.name else lists[name] for name in lists}
-    cases = [{"n": run.n, "times": columns_of(each)} for each in (lists, equal)]
+    cases = [{"n": run.n, "times": columns_of(times)} for times in (lists, equal)]
     return ratio(run, cases[0], run, cases[1])
 
 

@@ -14,11 +14,11 @@ class Places(NamedTuple):
 
     def in_graph(self, begin: float, end: float) -> tuple[float, str]:
         """Returns (share of the looks at which a graph ran a Python function, mostly which one)."""
-        looks = [places for time, places in self.lines if begin <= time <= end]
-        found = [[where for is_called, where in places if is_called] for places in looks]
-        functions = collections.Counter(where for places in found for where in set(places))
+        looks = [threads for time, threads in self.lines if begin <= time <= end]
+        calls = [[where for is_called, where in threads if is_called] for threads in looks]
+        functions = collections.Counter(where for positions in calls for where in set(positions))
         most = functions.most_common(1)
-        return sum(map(bool, found)) / max(1, len(looks)), most[0][0] if most else ""
+        return sum(map(bool, calls)) / max(1, len(looks)), most[0][0] if most else ""
 
     def last(self) -> list[str]:
         """Returns where its threads were at the last look."""
@@ -31,6 +31,6 @@ def read(directory: pathlib.Path, task: str) -> Places:
     with contextlib.suppress(OSError):
         for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
             with contextlib.suppress(ValueError):  # a kill has cut it short
-                time, places = json.loads(text)
-                lines.append((time, [(is_called, where) for is_called, where in places]))
+                time, threads = json.loads(text)
+                lines.append((time, [(is_called, where) for is_called, where in threads]))
     return Places(lines)

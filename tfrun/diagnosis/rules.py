@@ -165,20 +165,20 @@ def learning_rate(facts: Facts) -> Finding | None:
     first = float(np.median(losses[:5]))
     blocks = np.array([block.mean() for block in np.array_split(losses, BLOCKS)])
     last, lowest = float(blocks[-1]), float(blocks.min())
-    said = f"the loss began at {first:.3g}, was at {lowest:.3g}, and is at {last:.3g}{how}"
+    evidence = f"the loss began at {first:.3g}, was at {lowest:.3g}, and is at {last:.3g}{how}"
     if first <= 0:
         return None
     if last > max(RISE * lowest, RISEN * first):
-        return Finding(high, said, lower)
+        return Finding(high, evidence, lower)
     if last > NOT_LEARNED * first and losses.max() > EXPLOSION * first:
-        return Finding(high, f"{said}; meanwhile it was {losses.max():.3g}", lower)
+        return Finding(high, f"{evidence}; meanwhile it was {losses.max():.3g}", lower)
     is_half_done = facts.steps >= 0.5 * float(facts.arguments.get("steps") or math.inf)
     if is_half_done and last > HARDLY * first:
         falls = blocks.std() > 0 and np.corrcoef(blocks, np.arange(BLOCKS))[0, 1] < FALLS
-        said = f"{said}, after {facts.steps:,.0f} updates"
+        evidence = f"{evidence}, after {facts.steps:,.0f} updates"
         if not falls and isinstance(rate, (int, float)) and rate >= LARGE_RATE:
-            return Finding(high, said, lower)
-        return Finding("a learning rate too low", said, "raise it, for example to ten times")
+            return Finding(high, evidence, lower)
+        return Finding("a learning rate too low", evidence, "raise it, for example to ten times")
     return None
 
 
@@ -187,7 +187,7 @@ def testing_chief(facts: Facts) -> Finding | None:
     chief = max(facts.active, key=lambda worker: worker.share("testing"), default=None)
     if chief is None or chief.share("testing") < LEAST_SHARE:
         return None
-    share, each = chief.share("testing"), chief.testing / chief.tests
+    share, seconds = chief.share("testing"), chief.testing / chief.tests
     n = len(facts.active)
     gain = 1 / (1 - share) if facts.together else n / (n - share)
     steps = facts.arguments.get("checkpoint_steps")
@@ -196,11 +196,11 @@ def testing_chief(facts: Facts) -> Finding | None:
     if facts.together:
         updates = chief.updates
     # So many updates that a test takes a twentieth of their time.
-    wanted = rounded_up(20 * each * updates / facts.wall * gain)
+    wanted = rounded_up(20 * seconds * updates / facts.wall * gain)
     return Finding(
         "a chief that tests too often",
         f"{task_text(chief.name)} tests and saves in {share:.0%} of its time: {chief.tests:,} "
-        f"times, {seconds_text(each)} each",
+        f"times, {seconds_text(seconds)} each",
         f"--checkpoint-steps {wanted}{now}; or let `tfrun --evaluator` do the tests",
         gain,
     )
@@ -334,13 +334,13 @@ def slow_input(facts: Facts) -> Finding | None:
         return None
     left = max(0.01, 1 - float(np.mean(shares)) / facts.mean("compute"))
     gain = gains.of_change(facts, lambda run: run._replace(compute=run.compute * left))
-    each = float(np.mean([worker.compute.mean() for worker in facts.active]))
+    seconds = float(np.mean([worker.compute.mean() for worker in facts.active]))
     what = f"waits, not for {'the ps' if facts.servers else 'the others'} nor for a core, in"
     if all(worker.use and worker.use.demand >= worker.share("compute") for worker in facts.active):
         what = "spends in Python code"
     return Finding(
         "input: the workers wait for their data",
-        f"a gradient takes {seconds_text(each)}, of which a worker {what} {1 - left:.0%}"
+        f"a gradient takes {seconds_text(seconds)}, of which a worker {what} {1 - left:.0%}"
         + function_text(max(facts.active, key=lambda worker: worker.in_python)),
         "load the data before training, or prefetch: dataset.prefetch, several readers",
         gain,
@@ -466,6 +466,6 @@ RULES: list[Rule] = [
 
 def findings(facts: Facts) -> list[Finding]:
     """Returns what limits the run, in the order of RULES; [] for a run that nothing limits."""
-    if found := hang(facts):
-        return [found]
-    return [found for rule in RULES if (found := rule(facts))]
+    if finding := hang(facts):
+        return [finding]
+    return [finding for rule in RULES if (finding := rule(facts))]

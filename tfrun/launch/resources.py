@@ -90,11 +90,11 @@ def shares(
     ):
         needed = sum(jobs[role] * amount for role, amount in wanted.items())
         if needed > there:
-            each = ", ".join(f"{jobs[role]} {role} x {text(n)}" for role, n in wanted.items())
+            amounts = ", ".join(f"{jobs[role]} {role} x {text(n)}" for role, n in wanted.items())
             what = what.removesuffix("s") if needed == 1 else what
             share = f" for each of {runs} runs at once: lower parallel" if runs > 1 else ""
             raise ValueError(
-                f"the run asks for {text(needed)} {what} ({each}), and this machine has "
+                f"the run asks for {text(needed)} {what} ({amounts}), and this machine has "
                 f"{text(there)}{share}"
             )
     free_cores, free_gpus = iter(own_cores), iter(own_gpus)

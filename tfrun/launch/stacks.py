@@ -105,8 +105,8 @@ def summary(text: str) -> list[str]:
             continue
         own = [frame for frame in frames if not is_library(frame[0])]
         shown = list(dict.fromkeys([frames[0], *own]))[:4]
-        places = [f"{name} ({pathlib.Path(path).name}:{line})" for path, line, name in shown]
-        lines.append(" < ".join(places))
+        calls = [f"{name} ({pathlib.Path(path).name}:{line})" for path, line, name in shown]
+        lines.append(" < ".join(calls))
     return lines
 
 

@@ -37,7 +37,7 @@ class TaskMeter:
         self.cores = 0.0
         self.queued_of_thread: dict[int, float] = {}
 
-    def look(self, pid: int) -> list[float | str] | None:
+    def measure(self, pid: int) -> list[float | str] | None:
         """Returns what usage.jsonl says of the task, whose process this is; None if it has ended.
 
         A search for what it has started reads all processes of the machine: not at each look.
@@ -95,7 +95,7 @@ class Recorder:
         for task in tasks:
             if task.is_local and task.process is not None and task.running():
                 meter = self.meters.setdefault(formatting.file_name(task.name), TaskMeter())
-                if columns := meter.look(task.process.pid):
+                if columns := meter.measure(task.process.pid):
                     measured[formatting.file_name(task.name)] = columns
         line = {
             "time": round(time.time(), 3),

@@ -126,7 +126,7 @@ def draw_counts(
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     else:
         edges = np.linspace(0, 1.02 * last or 1, 40)
-    inside = [each[each <= edges[-1]] for each in values.values()]
+    inside = [numbers[numbers <= edges[-1]] for numbers in values.values()]
     axes.hist(
         inside, list(edges), stacked=True, color=[colours[name] for name in values], rwidth=0.9
     )

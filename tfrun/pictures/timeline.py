@@ -58,14 +58,14 @@ def timeline(
     tasks = {activity.task for activity in pushes + seen}
     colours = {task: colour for task, colour in lanes(activities).items() if task in tasks}
     top = len(colours)
-    places = {task: top - 1 - lane for lane, task in enumerate(colours)}
+    heights = {task: top - 1 - lane for lane, task in enumerate(colours)}
     unit, name = (1000, "milliseconds") if end - begin < 2 else (1, "seconds")
     has_staleness = any(push.facts.get("staleness") for push in pushes)
     update_times = latest_update_times(pushes)
     if has_staleness and len(pushes) >= 2 * len(update_times):
         update_times = {}  # each worker has a w of its own, so several updates have the same number
     for activity in seen:
-        lane, colour = places[activity.task], colours[activity.task]
+        lane, colour = heights[activity.task], colours[activity.task]
         at, until = unit * (activity.begin - begin), unit * (activity.end - begin)
         height = 0.12 if activity.name == "pull" else 0.5
         axes.barh(lane, until - at, height, at, **bar_style(activity.name, colour))

@@ -162,8 +162,8 @@ def takes_optimizer(script: str) -> bool:
 def adapter_of(problem: pathlib.Path) -> str:
     """Returns the text of adapted_problem.py for a user's file, whose path its errors name."""
     text = pathlib.Path(__file__).with_name(ADAPTER_FILE).read_text(encoding="utf-8")
-    found = text.count(f"\n{ADAPTER_PATH_LINE}")
-    assert found == 1, f"{ADAPTER_FILE} needs one line `{ADAPTER_PATH_LINE}`, and has {found}"
+    count = text.count(f"\n{ADAPTER_PATH_LINE}")
+    assert count == 1, f"{ADAPTER_FILE} needs one line `{ADAPTER_PATH_LINE}`, and has {count}"
     return text.replace(ADAPTER_PATH_LINE, f"FILE = {str(problem)!r}")
 
 

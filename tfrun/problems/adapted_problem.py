@@ -177,10 +177,10 @@ def shuffle_rows(data: Data) -> Data:
 def arrays(part: Any, where: str) -> Any:
     """Returns one part of the data as an array, or several in the lists and dicts they came in."""
     if isinstance(part, dict):
-        return {key: arrays(each, f"{where}[{key!r}]") for key, each in part.items()}
+        return {key: arrays(element, f"{where}[{key!r}]") for key, element in part.items()}
     if isinstance(part, (list, tuple)) and 0 < len(part) <= SEVERAL:
-        if all(len(getattr(each, "shape", ())) for each in part):
-            return [arrays(each, f"{where}[{i}]") for i, each in enumerate(part)]
+        if all(len(getattr(element, "shape", ())) for element in part):
+            return [arrays(element, f"{where}[{i}]") for i, element in enumerate(part)]
     return array(part, where)
 
 
@@ -535,9 +535,9 @@ def accumulated(gradients: Callable[..., Any]) -> Callable[..., Any]:
             return gradients(model, state, x, y, flags, rank)
         if getattr(flags, "buckets", 1) > 1:
             raise ValueError("--accumulate needs --buckets 1: no part is complete before the last")
-        each = argparse.Namespace(**vars(flags))
-        each.batch_size = flags.batch_size // count
-        one_gradient = gradients(model, state, x, y, each, rank)
+        part_flags = argparse.Namespace(**vars(flags))
+        part_flags.batch_size = flags.batch_size // count
+        one_gradient = gradients(model, state, x, y, part_flags, rank)
 
         def gradient(w: Any, number: tf.Tensor, *_: Any) -> tuple[Any, ...]:
             w = tf.nest.map_structure(tf.convert_to_tensor, w)

@@ -65,7 +65,7 @@ class Tests:
         name = f"test_{asked.metric}"
         directions = run_directory.read_flags(self.directory).get("metrics", {})
         if name not in directions:
-            names = ", ".join(each.removeprefix("test_") for each in directions)
+            names = ", ".join(metric.removeprefix("test_") for metric in directions)
             raise ValueError(f"--patience names {asked.metric}, and the tests have {names}")
         sign = 1 if directions[name] == "max" else -1
         values = {step: sign * row[name] for step, row in self.rows.items() if name in row}

@@ -73,11 +73,11 @@ def saved_values(
     import tensorflow as tf
 
     reader = tf.train.load_checkpoint(checkpoint)
-    found: dict[str, dict[int, np.ndarray]] = {"w": {}, "state": {}}
+    tensors: dict[str, dict[int, np.ndarray]] = {"w": {}, "state": {}}
     for name in reader.get_variable_to_shape_map():
         if match := SAVED.fullmatch(name):
-            found[match[1]][int(match[2] or 0)] = reader.get_tensor(name)
-    values = {kind: [numbered[i] for i in sorted(numbered)] for kind, numbered in found.items()}
+            tensors[match[1]][int(match[2] or 0)] = reader.get_tensor(name)
+    values = {kind: [numbered[i] for i in sorted(numbered)] for kind, numbered in tensors.items()}
     if shapes and values["w"] and all(value.ndim == 1 for value in values["w"]):
         vector, sizes = np.concatenate(values["w"]), [math.prod(shape) for shape in shapes]
         if len(vector) != sum(sizes):

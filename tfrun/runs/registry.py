@@ -171,7 +171,7 @@ def read_all() -> list[dict[str, Any]]:
 
 def record_of(directory: pathlib.Path) -> dict[str, Any] | None:
     """Returns the newest record of a run directory; None where tfrun has not launched it here."""
-    records = [each for each in read_all() if each["directory"] == str(directory.resolve())]
+    records = [record for record in read_all() if record["directory"] == str(directory.resolve())]
     return records[-1] if records else None
 
 

@@ -165,7 +165,7 @@ def read_flags(*directories: str | pathlib.Path) -> dict[str, Any]:
 
     Raises OSError, or ValueError where there is none, another script's, or a second run's.
     """
-    first, places = None, ", ".join(map(str, directories))
+    first, names = None, ", ".join(map(str, directories))
     for path in (pathlib.Path(directory) / "flags.json" for directory in directories):
         if path.exists():
             flags = read_json(path)
@@ -173,9 +173,9 @@ def read_flags(*directories: str | pathlib.Path) -> dict[str, Any]:
                 raise ValueError(f"{path} is not what a chief writes")
             first = first or flags
             if any(flags[name] != first[name] for name in FLAGS - {"versions"}):
-                raise ValueError(f"{places} are not of one run: their flags.json differ")
+                raise ValueError(f"{names} are not of one run: their flags.json differ")
     if not first:
-        raise ValueError(f"there is no flags.json in {places}: no chief has trained there")
+        raise ValueError(f"there is no flags.json in {names}: no chief has trained there")
     return first
 
 

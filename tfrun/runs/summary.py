@@ -62,18 +62,20 @@ def summarize(run: RunData) -> dict[str, Any]:
     begins = [p["push_time"].min() for p in pushes.values() if p["push_time"].size]
     # Of workers that have joined, or that were there before it went on with fewer.
     pushes |= {task: run.tasks[task].pushes for task in came}
-    made = max([p["global_step"].max() for p in pushes.values() if p["push_time"].size], default=0)
-    asked_for = flags["arguments"].get("steps", int(made))
+    updates = max(
+        [p["global_step"].max() for p in pushes.values() if p["push_time"].size], default=0
+    )
+    asked_for = flags["arguments"].get("steps", int(updates))
     steps = min(asked_for, *(run_directory.stopped_at(d) or asked_for for d in run.directories))
     test = metrics_csv.last_test(run.rows("tests"))
     if not test or not test["global_step"] >= steps:
-        tested = f"no evaluation, {made:.0f}"
+        tested = f"no evaluation, {updates:.0f}"
         if test:
             tested = f"the last evaluation is after {test['global_step']:.0f}"
         raise ValueError(f"the run in {run.directory} is not finished: {tested} of {steps} updates")
     times = [p["push_time"] for p in pushes.values() if p["push_time"].size]
     begun = max(begins, default=0)  # from here on all take part that the run began with
-    seconds = max([each.max() for each in times], default=0) - begun
+    seconds = max([push_time.max() for push_time in times], default=0) - begun
     # The pushes of the time that the rate divides by, and no others.
     examples = sum(np.nansum(p["examples"][p["push_time"] > begun]) for p in pushes.values())
     staleness = finite_values(p["staleness"] for p in pushes.values())

@@ -67,17 +67,19 @@ def measure_run(
         raise ValueError("a plan needs the columns " + ", ".join(columns) + " of each update")
     rows = [{c: p[c][len(p[c]) // 10 :] for c in columns} for p in pushes.values()]
     steps = np.concatenate([row["global_step"] for row in rows])
-    together = len(np.unique(steps)) < 0.75 * len(steps)
+    is_synchronous = len(np.unique(steps)) < 0.75 * len(steps)
     gaps = np.concatenate([row["pull_time"][1:] - row["push_time"][:-1] for row in rows])
     whole = {name: np.concatenate([row[name] for row in rows]) for name in columns}
     send, waits = np.median(whole["wait_seconds"]), whole["wait_seconds"]
-    if together:
+    if is_synchronous:
         send = np.median([waits[whole["global_step"] == step].min() for step in np.unique(steps)])
     compute = np.maximum(whole["push_time"] - whole["pull_time"] - waits, 1e-6)
-    pull, sent, size = (max(0.0, float(np.median(each))) for each in (gaps, send, whole["bytes"]))
+    pull, sent, size = (
+        max(0.0, float(np.median(values))) for values in (gaps, send, whole["bytes"])
+    )
     batches = float(np.median(whole["local_steps"]))
     return MeasuredRun(
-        len(rows), servers, together, compute, pull, sent, size, batches, backups, lead
+        len(rows), servers, is_synchronous, compute, pull, sent, size, batches, backups, lead
     )
 
 
@@ -134,10 +136,10 @@ def predict(
         traces.append(schemes.queued(times + both, **queue))
         if run.lead:
             own = (times + way for way in (on_the_way[0], on_the_way[0] * max(1, n / run.n)))
-            traces = [schemes.bounded(each, run.lead - 1) for each in own]
+            traces = [schemes.bounded(seconds, run.lead - 1) for seconds in own]
     rates = [schemes.rate(trace) * run.batches for trace in traces]
-    each = min(rates) / run.batches / n  # updates of a worker a second
-    shares = {"computing": each * run.compute.mean(), "on the way": each * on_the_way[1]}
+    own_rate = min(rates) / run.batches / n  # updates of a worker a second
+    shares = {"computing": own_rate * run.compute.mean(), "on the way": own_rate * on_the_way[1]}
     shares["waiting"] = max(0.0, 1 - sum(shares.values()))
     late = [float(schemes.staleness(trace).mean()) for trace in reversed(traces)]
     return {"rate": sorted(rates), "staleness": late, "shares": shares}

@@ -110,7 +110,7 @@ class ThreadCounts:
         self.directory, self.counts, self.over = directory, {}, threading.Event()
         self.running = []
         # A look at all processes of a busy machine takes longer than a quick run trains.
-        self.threads = [threading.Thread(target=each) for each in (self.find, self.sample)]
+        self.threads = [threading.Thread(target=target) for target in (self.find, self.sample)]
 
     def __enter__(self):
         for thread in self.threads:
@@ -126,8 +126,8 @@ class ThreadCounts:
         """Finds the processes, again and again: a quick one lives for two seconds."""
         while not self.over.wait(0.2):
             # An evaluator sets itself up while others train; and what asks a model is no task.
-            found = [p for p in processes_of(self.directory) if task_type(p) != "evaluator"]
-            self.running = found
+            tasks = [p for p in processes_of(self.directory) if task_type(p) != "evaluator"]
+            self.running = tasks
 
     def sample(self):
         while not self.over.wait(0.005):

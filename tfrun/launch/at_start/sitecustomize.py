@@ -49,8 +49,8 @@ def note_places(path: str) -> None:
                 dump.seek(0)
                 dump.truncate()
                 others = [s for kind, s in zip(stacks[::2], stacks[1::2]) if kind == "Thread"]
-                places = [found for stack in others if (found := place(stack))]
-                print(json.dumps([round(time.time(), 2), places]), file=file)
+                positions = [position for stack in others if (position := place(stack))]
+                print(json.dumps([round(time.time(), 2), positions]), file=file)
 
 
 with contextlib.suppress(KeyError, OSError, RuntimeError):
