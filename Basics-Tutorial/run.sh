@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 source ../activate.sh
 if [ "${1:-}" = --execute ]; then
-    exec python ../lab/notebooks.py --run "${@:2}"
+    exec python ../lab/notebooks/make.py --run "${@:2}"
 fi
 # The root is the whole project, because the notebooks show pictures of docs/figures/.
 exec jupyter lab --ServerApp.root_dir="$(dirname "$PWD")" --LabApp.default_url=/lab/tree/Basics-Tutorial "$@"

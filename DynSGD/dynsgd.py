@@ -144,7 +144,7 @@ def main():
 # endregion: start
 
 
-# From here to the end: the same text in every example with a parameter server, but for marked regions. 
+# From here to the end: the same text in every example with a parameter server, unless marked. -----
 
 
 # region: protocol

@@ -168,7 +168,7 @@ def main():
     train(strategy, *built, metrics, flags)
 
 
-# From here to the end: the same text in every example without a parameter server, but for marked regions. 
+# From here to the end: the same text in every example without a parameter server, unless marked. --
 
 
 # region: flags

@@ -91,7 +91,7 @@ def main():
     train(make_model(data), data, update, flags)
 
 
-# From here to the end: the same text in every example without a parameter server, but for marked regions. 
+# From here to the end: the same text in every example without a parameter server, unless marked. --
 
 
 # region: flags

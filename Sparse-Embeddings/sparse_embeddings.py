@@ -161,7 +161,7 @@ def main():
         show(data.vocabulary, cluster, flags)
 
 
-# From here to the end: the same text in every example with a parameter server, but for marked regions. 
+# From here to the end: the same text in every example with a parameter server, unless marked. -----
 
 
 # region: protocol

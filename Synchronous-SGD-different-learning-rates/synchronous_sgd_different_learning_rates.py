@@ -130,7 +130,7 @@ def main():
         raise TimeoutError(f"no gradient of {missing} came in {flags.step_timeout} s") from None
 
 
-# From here to the end: the same text in every example with a parameter server, but for marked regions. 
+# From here to the end: the same text in every example with a parameter server, unless marked. -----
 
 
 # region: protocol

@@ -180,7 +180,7 @@ def train(cluster, server, initial, data, step, make_update, test, flags):
     print("done, the output is in", metrics.directory)
 
 
-# From here to the end: the same text in every example with a parameter server, but for marked regions. 
+# From here to the end: the same text in every example with a parameter server, unless marked. -----
 
 
 # region: flags

@@ -141,7 +141,7 @@ def main():
 # endregion: main
 
 
-# From here to the end: the same text in every example with a parameter server, but for marked regions. 
+# From here to the end: the same text in every example with a parameter server, unless marked. -----
 
 
 # region: flags

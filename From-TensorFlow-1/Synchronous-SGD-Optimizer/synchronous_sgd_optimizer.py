@@ -147,7 +147,7 @@ def main():
         train(cluster, server, model.trainable_variables, data, step, update, test, flags, hook)
 
 
-# From here to the end: the same text in every example with a parameter server, but for marked regions. 
+# From here to the end: the same text in every example with a parameter server, unless marked. -----
 
 
 # region: rounds -- of this example only

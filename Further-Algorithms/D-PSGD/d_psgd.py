@@ -196,7 +196,7 @@ def main():
         leave(ring)
 
 
-# From here to the end: the same text in every example without a parameter server, but for marked regions. 
+# From here to the end: the same text in every example without a parameter server, unless marked. --
 
 
 # region: flags

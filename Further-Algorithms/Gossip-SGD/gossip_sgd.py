@@ -205,7 +205,7 @@ def main():
     pairs.leave()
 
 
-# From here to the end: the same text in every example without a parameter server, but for marked regions. 
+# From here to the end: the same text in every example without a parameter server, unless marked. --
 
 
 # region: flags

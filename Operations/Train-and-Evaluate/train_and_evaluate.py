@@ -253,7 +253,7 @@ def main():
     train_until_stopped(cluster, model, data, update, flags)
 
 
-# From here to the end: the same text in every example with a parameter server, but for marked regions. 
+# From here to the end: the same text in every example with a parameter server, unless marked. -----
 
 
 # region: protocol

@@ -287,6 +287,6 @@ def test_one_core_is_enough(folder, tmp_path):
 @pytest.mark.nightly
 def test_one_core_is_enough_for_the_notebook(tmp_path):
     """The servers of TF2-Strategies, as its cells start them. Catches the same there."""
-    command = [sys.executable, "lab/notebooks.py", "--run", "--seconds", "150"]
+    command = [sys.executable, "lab/notebooks/make.py", "--run", "--seconds", "150"]
     done = on_one_core(support.run_to_end, *command, "TF2-Strategies", seconds=240)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -125,7 +125,9 @@ def test_a_region_of_one_script_says_so(mark, is_right, tmp_path):
     paths[0].write_text(OWN.format(mark))
     paths[1].write_text(OWN.replace("leases{}", "other -- of this example only"))
     faults = regions.find_unmarked(paths)
-    words = "no other script has this region; write `-- of this example only` behind # region: leases"
+    words = (
+        "no other script has this region; write `-- of this example only` behind # region: leases"
+    )
     assert [fault.partition(": ")[2] for fault in faults] == ([] if is_right else [words])
 
 

@@ -167,7 +167,9 @@ def test_a_worker_that_joins_too_late(world, directory):
 
 def test_nobody_joins_once_the_ps_has_ended(world, directory):
     """Catches a worker that is to end before it has a process, and one that is done and starts."""
-    seen = world(ps_0=[[(3, 0)]], worker_0=[[(4, 0)]], worker_1=[[(5, asking(directory, 3)), (8, 0)]])
+    seen = world(
+        ps_0=[[(3, 0)]], worker_0=[[(4, 0)]], worker_1=[[(5, asking(directory, 3)), (8, 0)]]
+    )
     code, run = seen.run({"worker": 2, "ps": 1})
     assert code == 0 and run.done and scaling.asked(directory) is None
     assert any("the ps has ended: no worker joins" in text for text in seen.texts())

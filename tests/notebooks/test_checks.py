@@ -10,7 +10,8 @@ import sys
 
 import pytest
 import support
-from lab import notebook_cells, notebook_sources
+from lab.notebooks import cells as notebook_cells
+from lab.notebooks import sources as notebook_sources
 
 HERE = support.ROOT / "tests" / "notebooks"
 

@@ -18,7 +18,10 @@ import nbformat
 import numpy as np
 import pytest
 import support
-from lab import notebook_cells, notebook_faults, notebook_sources, notebooks
+from lab.notebooks import cells as notebook_cells
+from lab.notebooks import faults as notebook_faults
+from lab.notebooks import make as notebooks
+from lab.notebooks import sources as notebook_sources
 from matplotlib import image
 from tfrun.launch import cluster
 

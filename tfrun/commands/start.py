@@ -53,7 +53,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     text = "one task more, of the type evaluator, which runs the script like the others"
     add("--own-evaluator", action="store_true", help=text)
     text = "stop everything after that many seconds and exit with 124 (TFRUN_TIMEOUT, or never)"
-    add("--timeout", type=seconds, default=variables.get("TFRUN_TIMEOUT") or None, metavar="S", help=text)
+    limit = variables.get("TFRUN_TIMEOUT") or None
+    add("--timeout", type=seconds, default=limit, metavar="S", help=text)
     text = "start a task that failed again, in its place, up to N times (TFRUN_RESTARTS, or 0)"
     restarts = variables.get("TFRUN_RESTARTS") or "0"
     add("--restarts", type=count, default=restarts, metavar="N", help=text)

@@ -20,6 +20,7 @@ USER_FILE = "own_problem.py"
 ADAPTER_FILE = "adapted_problem.py"
 BESIDE_IT = ("adapted_optimizer.py", "adapted_data.py")  # files that it imports
 ADAPTER_PATH_LINE = "FILE = __file__"  # which a copy replaces by the path of the user's file
+OF_THEIR_OWN = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)  # names
 NEEDED = ("load_data", "make_model", "loss", "METRICS")
 REGION = re.compile(r"(?ms)^# region: problem\b.*?^# endregion: problem$")
 IMPORTS = """# region: problem -- of {}
@@ -71,7 +72,7 @@ def defined(tree: ast.AST) -> set[str]:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             names.add(node.name)
             continue
-        if isinstance(node, (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
+        if isinstance(node, OF_THEIR_OWN):
             continue
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             names.add(node.id)

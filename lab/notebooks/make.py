@@ -1,10 +1,10 @@
 """Makes the notebooks of Basics-Tutorial from their sources, runs them, and checks them.
 
-    python lab/notebooks.py [NAME ...]              check; exits with 1 and what is wrong
-    python lab/notebooks.py --execute [NAME ...]    make them from their sources, with new outputs
-    python lab/notebooks.py --run [NAME ...]        run them as they are; no file is written
-    python lab/notebooks.py --minutes               count the minutes of all, and write them into
-                                                      the sources and the README
+    python lab/notebooks/make.py [NAME ...]            check; exits with 1 and what is wrong
+    python lab/notebooks/make.py --execute [NAME ...]  make them from their sources, outputs too
+    python lab/notebooks/make.py --run [NAME ...]      run them as they are; no file is written
+    python lab/notebooks/make.py --minutes             count the minutes of all, and write them into
+                                                       the sources and the README
 
 A source is a Python script in jupytext's percent format; the notebook NAME.ipynb stands beside
 NAME.py. Without a name all are taken. What several share is in course.py and neighbours.py.
@@ -32,7 +32,7 @@ from jupyter_client.provisioning import LocalProvisioner
 from nbformat import NotebookNode
 
 from lab.measure import arguments
-from lab.notebook_cells import (
+from lab.notebooks.cells import (
     ANSWER,
     DETAILS,
     FENCE,
@@ -45,8 +45,8 @@ from lab.notebook_cells import (
     number_of,
     texts,
 )
-from lab.notebook_faults import find_faults
-from lab.notebook_sources import COURSE, sources
+from lab.notebooks.faults import find_faults
+from lab.notebooks.sources import COURSE, sources
 
 SECONDS = 40  # the longest that a notebook may take on 2 cores, its kernel's start included
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import nbformat
 from nbformat import NotebookNode
 
-from lab.notebook_cells import (
+from lab.notebooks.cells import (
     ANSWER,
     CLEAN_UP,
     COLAB,
@@ -41,7 +41,7 @@ def find_faults(source: pathlib.Path) -> list[str]:
     """What is wrong with a notebook and its source, a line each."""
     notebook_path = source.with_suffix(".ipynb")
     if not notebook_path.exists():
-        return [f"there is no notebook: python lab/notebooks.py --execute {source.stem}"]
+        return [f"there is no notebook: python lab/notebooks/make.py --execute {source.stem}"]
     notebook, fresh = nbformat.read(notebook_path, nbformat.NO_CONVERT), notebook_from(source)
     if not source.read_text().startswith(HEADER):
         return ["the source does not begin with the header, and a cell with the title"]
@@ -109,7 +109,7 @@ def time_of(cells: list[NotebookNode]) -> Iterator[str]:
     """The minutes that the first cell names are those that are counted."""
     match = re.search(r"\*\*Time:\*\* (\d+) minutes", cells[0].source)
     if not match or int(match[1]) != count_minutes(cells):
-        yield f"it takes {count_minutes(cells)} minutes: python lab/notebooks.py --minutes"
+        yield f"it takes {count_minutes(cells)} minutes: python lab/notebooks/make.py --minutes"
 
 
 def predictions(cells: list[NotebookNode]) -> Iterator[str]:

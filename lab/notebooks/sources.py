@@ -3,7 +3,7 @@
 import pathlib
 import re
 
-COURSE = pathlib.Path(__file__).resolve().parents[1] / "Basics-Tutorial"
+COURSE = pathlib.Path(__file__).resolve().parents[2] / "Basics-Tutorial"
 SHARED = {"course", "neighbours"}  # what notebooks import
 
 

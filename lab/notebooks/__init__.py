@@ -1,0 +1,1 @@
+"""The notebooks of Basics-Tutorial: made from their sources, run and checked."""
