@@ -46,6 +46,7 @@ def test_tasks_environment_and_logs(tmp_path):
     assert seen["ps", 0]["CUDA_VISIBLE_DEVICES"] == seen["ps", 1]["CUDA_VISIBLE_DEVICES"] == "-1"
 
 
+@pytest.mark.long
 def test_checkpoints_that_are_far_apart(tmp_path):
     """One line, once, where none comes while the run trains; none where they come in time.
 
@@ -527,6 +528,7 @@ def test_two_runs_at_once(tmp_path):
     assert len(ports) == len(set(ports)) == 4
 
 
+@pytest.mark.long
 def test_overhead(tmp_path):
     """tfrun takes little longer than to start its own program and its slowest task: it neither
     waits between its tasks' starts, nor notices their ends late."""

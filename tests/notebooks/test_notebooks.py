@@ -106,7 +106,7 @@ def given(folder, source):
 
 # What core runs, and what `all` leaves to the night, because it checks their exercises anyway.
 TIERS = {
-    "Ring-AllReduce": [],
+    "Parameter-Server": [],
     **dict.fromkeys(
         [
             "Classic-Mistakes-Practice",
