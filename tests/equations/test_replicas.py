@@ -144,8 +144,8 @@ def test_a_wrong_flag(name, flag, value, words, as_tasks, tmp_path):
 
 def with_limit(seconds, *changes):
     """The text of Collective-AllReduce where a worker waits only so long for the others."""
-    limit = "REQUIRED_WAIT_SECONDS = "
-    return examples.replaced(COLLECTIVE, [(limit + "120", limit + str(seconds)), *changes])
+    limit = ('"REQUIRED_WAIT_SECONDS", 120', f'"REQUIRED_WAIT_SECONDS", {seconds}')
+    return examples.replaced(COLLECTIVE, [limit, *changes])
 
 
 def test_a_worker_that_never_comes(as_tasks, tmp_path):
