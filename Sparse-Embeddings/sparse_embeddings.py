@@ -279,7 +279,7 @@ def listen(address, functions):
 def connect(address, seconds):
     """Returns a client of the server at host:port: client.name(...).get_value() calls a function.
 
-    Raises TimeoutError if no server answers within `seconds`. A call that takes longer fails, too.
+    Raises TimeoutError if no try that begins within `seconds` succeeds. A longer call fails, too.
     """
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

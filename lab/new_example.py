@@ -138,6 +138,11 @@ Run:           bash run.sh
 """{code}'''
 
 
+def unmarked(text: str) -> str:
+    """Returns a script's text without marks of regions that no other script has: two have them."""
+    return text.replace(f" -- {regions.OF_ONE}\n", "\n")
+
+
 def rename(own: str, source: str) -> Callable[[re.Match[str]], str]:
     """Returns a function for re.sub: a comment's prefix becomes `own` if it is the source's."""
     name = source.rpartition("/")[2].replace("-", "")
@@ -255,7 +260,7 @@ def create(source: str, name: str) -> list[pathlib.Path]:
     launcher = ROOT / source / "run.sh"
     order = reading_order.insert_folder(examples.read(reading_order.PATH), name, source)
     texts = {
-        folder / f"{stem(name)}.py": new_script(script, source, name),
+        folder / f"{stem(name)}.py": unmarked(new_script(script, source, name)),
         folder / "run.sh": new_launcher(launcher.read_text(), source, name),
         folder / "README.md": from_template("page.txt", source, name),
         **new_tests(source, name),
@@ -264,6 +269,8 @@ def create(source: str, name: str) -> list[pathlib.Path]:
         papers.PAPERS: new_papers(examples.read(papers.PAPERS), name),
         CHANGES: new_changes(examples.read(CHANGES), name),
     }
+    if regions.OF_ONE in (source_text := examples.read(script)):
+        texts[script] = unmarked(source_text)
     if name in (with_costs := reading_order.unfolded_folders(order)):  # the others have no row
         texts[COSTS] = new_costs(examples.read(COSTS), name, with_costs)
     folder.mkdir(parents=True)

@@ -169,18 +169,24 @@ def regions_below(path: pathlib.Path) -> list[str]:
     return re.findall(r"(?m)^# region: .*$", below) if divider else []
 
 
-def find_unmarked(paths: Iterable[pathlib.Path]) -> list[str]:
-    """Returns a text for each region below a divider that one script has, and does not mark."""
+def find_wrong_marks(paths: Iterable[pathlib.Path]) -> list[str]:
+    """Returns a text for each region below a divider whose mark OF_ONE is missing, or is untrue."""
     having: dict[str, list[tuple[pathlib.Path, str]]] = {}
     for path in paths:
         for line in regions_below(path):
             having.setdefault(line.split()[2], []).append((path, line))
-    alone = [scripts_with_it[0] for scripts_with_it in having.values() if len(scripts_with_it) == 1]
-    return [
-        f"{shown(path)}: no other script has this region; write `-- {OF_ONE}` behind {line}"
-        for path, line in alone
-        if not line.endswith(f" -- {OF_ONE}")
-    ]
+    faults = []
+    for scripts_with_it in having.values():
+        for path, line in scripts_with_it:
+            is_marked = line.endswith(f" -- {OF_ONE}")
+            if len(scripts_with_it) == 1 and not is_marked:
+                faults.append(
+                    f"{shown(path)}: no other script has this region; "
+                    f"write `-- {OF_ONE}` behind {line}"
+                )
+            elif len(scripts_with_it) > 1 and is_marked:
+                faults.append(f"{shown(path)}: other scripts have this region, too: {line}")
+    return faults
 
 
 def find_faults(root: pathlib.Path = ROOT) -> tuple[list[str], int]:

@@ -79,9 +79,17 @@ def pytest_collection_modifyitems(items):
             name in case for name in [examples.SESSIONS, *SESSION_SCRIPTS]
         ):
             item.add_marker(pytest.mark.nightly)
+    in_no_tier = [item.nodeid for item in items if {"long", "short"} <= marks_of(item)]
+    if in_no_tier:
+        raise pytest.UsageError(f"marked both long and short, so in no tier: {in_no_tier}")
     unknown = {need for item in items for need in needs(item)} - set(NEEDS)
     if unknown:
         raise pytest.UsageError(f"needs {unknown}: tests/conftest.py knows {list(NEEDS)}")
+
+
+def marks_of(item):
+    """Returns the names of a test's marks."""
+    return {mark.name for mark in item.iter_markers()}
 
 
 def needs(item):

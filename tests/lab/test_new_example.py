@@ -376,7 +376,6 @@ def assert_references_are_missing(output, begun):
     assert errors == ["NotImplementedError"] * len(begun), output
 
 
-@pytest.mark.long
 @pytest.mark.short
 def test_a_new_example_can_be_tested_at_once(tmp_path):
     """Of the next test the first half, on the files of tests that compare and train all scripts.

@@ -113,6 +113,21 @@ def test_each_planted_mistake_makes_results_stale(script):
         assert digests.digest_of_text(text) != before, name
 
 
+@pytest.mark.parametrize(
+    "line, other",
+    [
+        ('self.rank = self.index + jobs.count("chief")', "self.rank = 0"),
+        ("np.asarray_chkfinite(w)", "np.zeros_like(w)"),
+    ],
+    ids=["all draw the rows of rank 0", "w begins with zeros"],
+)
+def test_what_chooses_rows_or_the_first_values_is_no_plumbing(line, other):
+    """Catches a region that finds tasks or cuts w, and decides what is trained besides."""
+    script = examples.main_script("HogWild")
+    text = examples.replaced(script, [(line, other)])
+    assert digests.digest_of_text(text) != digests.example_digest(script)
+
+
 def test_words_leave_a_picture_as_it_is(tmp_path):
     """Catches a docstring or a comment that makes pictures stale, and code that does not."""
     code = support.ROOT / "tfrun" / "pictures" / "timeline.py"
@@ -224,7 +239,8 @@ def test_a_region_is_plumbing_or_the_experiment():
         assert longer != text
         if digests.digest_of_text(longer) != digests.digest_of_text(text):
             outdated.add(name)
-    experiment = {"problem", "start", "serve", "call", "network", "batches", "facts", "train"}
+    experiment = {"problem", "start", "tasks", "parts", "serve", "call", "network", "batches"}
+    experiment |= {"facts", "train"}
     assert outdated == experiment
 
 
@@ -569,7 +585,7 @@ def test_commands_exist():
                     texts.append((support.ROOT / "lab" / "measure" / "arguments.py").read_text())
                 if path.parent.name in ("Spark-Cluster", "Ray"):  # run.sh starts any script
                     own = [*launcher.parent.glob("*.py"), launcher.parents[1] / "launching.py"]
-                    texts += [program.read_text() for program in own]
+                    texts.extend(program.read_text() for program in own)
                     texts.append(examples.main_script("HogWild").read_text())
                 if path.parent.name == "Your-Model":  # run.sh starts any example
                     there = [main for main in examples.scripts() if main.parent.name in words]

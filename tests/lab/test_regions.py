@@ -52,7 +52,7 @@ def name(path):
 
 def test_all_copies_are_the_same():
     faults, copies = regions.find_faults()
-    faults += regions.find_unmarked(SCRIPTS)
+    faults += regions.find_wrong_marks(SCRIPTS)
     assert not faults, "\n".join(faults)
     assert copies >= 20
     run = {examples.script_of(path) for path in support.launchers()}
@@ -118,17 +118,22 @@ def test_a_wrong_marker_is_found(text, fault, tmp_path):
 OWN = f"x = 1\n{examples.DIVIDER}\n\n\n# region: leases{{}}\ndef lease():\n    pass\n"
 
 
-@pytest.mark.parametrize("mark, is_right", [(" -- of this example only", True), ("", False)])
-def test_a_region_of_one_script_says_so(mark, is_right, tmp_path):
+def test_a_region_of_one_script_says_so(tmp_path):
     """Catches a text of one example below the divider, which says that all have the same text."""
+    mark = " -- of this example only"
     paths = [tmp_path / f"{name}.py" for name in ("one", "other")]
-    paths[0].write_text(OWN.format(mark))
-    paths[1].write_text(OWN.replace("leases{}", "other -- of this example only"))
-    faults = regions.find_unmarked(paths)
-    words = (
-        "no other script has this region; write `-- of this example only` behind # region: leases"
-    )
-    assert [fault.partition(": ")[2] for fault in faults] == ([] if is_right else [words])
+
+    def faults(*texts):
+        for path, text in zip(paths, texts):
+            path.write_text(text)
+        return [fault.partition(": ")[2] for fault in regions.find_wrong_marks(paths)]
+
+    other = OWN.replace("leases{}", f"other{mark}")
+    assert faults(OWN.format(mark), other) == []
+    (fault,) = faults(OWN.format(""), other)
+    assert fault.endswith("write `-- of this example only` behind # region: leases")
+    both = faults(OWN.format(mark), OWN.format(mark))
+    assert both == [f"other scripts have this region, too: # region: leases{mark}"] * 2
 
 
 @pytest.mark.parametrize("region", ["flat", "metrics", "peers"])

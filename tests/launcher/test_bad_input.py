@@ -428,7 +428,7 @@ def problem(case, folder, run):
 def test_each_kind_is_raised_and_explained(zygote, tmp_path):
     # Those that start a server, or wait, have a process of their own.
     alone = [name for name, case in CASES.items() if isinstance(case.script, str)]
-    alone += ["a rate that is too high", "port in use"]
+    alone += ["a rate that is too high", "port in use", "a worker that never comes"]
     folders = {case: tmp_path / (f"case {number}") for number, case in enumerate(CASES)}
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         slow = [pool.submit(problem, case, folders[case], run) for case in alone]

@@ -236,6 +236,15 @@ grid: {rate: [0.1, 0.2]}
     assert [shlex.split(line) for line in lines] == [[*flags, "0.1"], [*flags, "0.2"]]
 
 
+def test_the_problem_of_a_job():
+    """Catches a problem that no run gets, and one that is not looked for beside the job's file."""
+    pathlib.Path("jobs").mkdir()
+    pathlib.Path("jobs/a.yaml").write_text("script: train.py\nproblem: mine.py")
+    line = job.command_line(job.read(pathlib.Path("jobs/a.yaml")), {})
+    script, problem = map(os.path.realpath, ("jobs/train.py", "jobs/mine.py"))
+    assert line == ["--problem", problem, "--", script]
+
+
 def test_which_runs_a_job_starts(capsys, monkeypatch, tmp_path):
     """Catches more runs at once than there are, a grid in another folder, and one run as a grid."""
     monkeypatch.delenv("RUNS_DIR", raising=False)

@@ -97,6 +97,7 @@ time.sleep(60 if index else 4)
         (["--memory", "worker=much"], "must be a size such as 512M or 2G, is 'much'"),
         (["--env", "worker"], "is not like NAME=VALUE or worker:NAME=VALUE"),
         (["--env", "TF_CONFIG=1"], "TF_CONFIG is set by tfrun"),
+        (["--env", "PROBLEM=my.py"], "use --problem FILE"),  # else the script trains the digits
     ],
 )
 def test_what_is_refused(tmp_path, monkeypatch, capsys, flags, words):
@@ -266,7 +267,7 @@ WRONG_FILES = [
     ("", "the file: 'script' is a required property"),
     ("- a", "the file: ['a'] is not of type 'object'"),
     ("script: [", "it is no YAML"),
-    ("scripts: a", "('scripts' was unexpected); it may have script, arguments"),
+    ("scripts: a", "('scripts' was unexpected); it may have script, problem, arguments"),
     ("script: none.py", "there is no script"),
 ]
 WRONG_FIELDS = [

@@ -50,7 +50,8 @@ def read(path: pathlib.Path) -> dict[str, Any]:
     for name, values in job["grid"].items():
         if same := grids.first_duplicate(values):
             raise ValueError(f"grid: {name}: {same[0]} and {same[1]} are one run: remove one")
-    job["script"] = (path.parent / job["script"]).resolve()
+    for name in {"script", "problem"} & job.keys():
+        job[name] = (path.parent / job[name]).resolve()
     return job
 
 
@@ -112,7 +113,7 @@ def command_line(job: Mapping[str, Any], point: Mapping[str, Any]) -> list[str]:
             variables[f"{role}:{name}"] = value
     for name, value in variables.items():
         line += ["--env", f"{name}={grids.text(value)}"]
-    for flag in ("timeout", "restarts", "patience"):
+    for flag in ("problem", "timeout", "restarts", "patience"):
         if flag in job:
             line += [f"--{flag}", str(job[flag])]
     if job.get("isolate"):

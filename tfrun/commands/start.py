@@ -96,8 +96,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def is_switched_on(name: str) -> bool:
-    """Returns whether an environment variable is set, to anything but 0 or false."""
-    return os.environ.get(name, "").lower() not in ("", "0", "false")
+    """Returns whether an environment variable is set, to anything but 0."""
+    return os.environ.get(name, "") not in ("", "0")
 
 
 def command_lines() -> str:

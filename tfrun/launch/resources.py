@@ -115,4 +115,6 @@ def environment_variable(text: str) -> tuple[str | None, str, str]:
         raise argparse.ArgumentTypeError(f"{text!r} is not like NAME=VALUE or worker:NAME=VALUE")
     if match[2] in ("TF_CONFIG", "OUTPUT_DIR"):
         raise argparse.ArgumentTypeError(f"{match[2]} is set by tfrun")
+    if match[2] == "PROBLEM":  # tfrun reads it, and tasks do not
+        raise argparse.ArgumentTypeError("PROBLEM is no variable of a task: use --problem FILE")
     return match[1], match[2], match[3]

@@ -32,7 +32,7 @@ from tfrun.runs import (
 
 GRACE = 3  # seconds between asking a task to end and killing it
 LEAVE_SECONDS = 30  # that a worker may take to leave the run
-PS_GRACE = 40  # seconds that a ps may go on after the last worker: it waits 30 for late ones itself
+PS_GRACE = 40  # seconds that a ps may go on after the last worker
 STANDSTILL = 5  # seconds that tfrun does not run although it should: the whole machine stood still
 AFTER_STANDSTILL = 60  # seconds in which a task may fail because of a standstill
 
