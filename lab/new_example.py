@@ -139,7 +139,7 @@ Run:           bash run.sh
 
 
 def unmarked(text: str) -> str:
-    """Returns a script's text without marks of regions that no other script has: two have them."""
+    """Returns a script's text without the mark OF_ONE: the new script has these regions, too."""
     return text.replace(f" -- {regions.OF_ONE}\n", "\n")
 
 

@@ -20,7 +20,8 @@ USER_FILE = "own_problem.py"
 ADAPTER_FILE = "adapted_problem.py"
 BESIDE_IT = ("adapted_optimizer.py", "adapted_data.py")  # files that it imports
 ADAPTER_PATH_LINE = "FILE = __file__"  # which a copy replaces by the path of the user's file
-OF_THEIR_OWN = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)  # names
+# Expressions with a scope of their own: what they define is no name of the module.
+SCOPES = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 NEEDED = ("load_data", "make_model", "loss", "METRICS")
 REGION = re.compile(r"(?ms)^# region: problem\b.*?^# endregion: problem$")
 IMPORTS = """# region: problem -- of {}
@@ -64,7 +65,7 @@ def read(path: pathlib.Path) -> tuple[str, ast.Module]:
 def defined(tree: ast.AST) -> set[str]:
     """Returns the names that a module defines, by statements of any kind.
 
-    What a function, a class or a comprehension defines for itself is none of them.
+    Names that it defines inside a function, a class or a comprehension do not count.
     """
     names, nodes = set(), [tree]
     while nodes:
@@ -72,7 +73,7 @@ def defined(tree: ast.AST) -> set[str]:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             names.add(node.name)
             continue
-        if isinstance(node, OF_THEIR_OWN):
+        if isinstance(node, SCOPES):
             continue
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             names.add(node.id)
