@@ -461,6 +461,7 @@ def serve(cluster, server, flags):
         wait_until(
             lambda: ranks["done"] >= members() or next_age != age, 10 * OPTIONAL_WAIT_SECONDS
         )
+        time.sleep(0.1)  # the replies to begin() and report() leave first
         end_waits(1000)  # also of calls that are on their way: the port stays open while one waits
         Clock.queues.clear()
         del listener
@@ -633,8 +634,7 @@ class Ps:
 
         Every ps then has the values of the last checkpoint, also one that was not lost.
         """
-        ages = self.ages()
-        if first_values and (0 in ages or len(set(ages)) > 1):
+        if first_values and (0 in (ages := self.ages()) or len(set(ages)) > 1):
             if not tf.train.latest_checkpoint(self.cluster.directory):
                 self.save_first(first_values)
             now = np.int64(time.time_ns())
@@ -920,7 +920,7 @@ def train(cluster, model, data, update, flags, seconds=REQUIRED_WAIT_SECONDS, ba
     losses, lost_at = 0, None
     while True:
         try:
-            train_until_done(is_first=lost_at is None)
+            train_until_done(is_first=metrics.step == 0)  # it has made no update
             print("done, the output is in", cluster.directory)
             return
         except tf.errors.OpError as error:

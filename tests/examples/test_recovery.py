@@ -82,6 +82,26 @@ def test_tasks_come_after_the_others_stop_waiting_for_them(tmp_path):
         assert result["steps"] == 9000 and min(result["pushes_per_worker"]) > 0, result
 
 
+JOINED = '        ps.report("joined", k)\n'
+LOST_ONCE = """        if k == 1 and lost_at is None:  # as a reply while a ps listens anew
+            raise tf.errors.CancelledError(None, None, "lost")
+"""
+
+
+@pytest.mark.long
+def test_a_call_is_lost_before_the_first_update(tmp_path):
+    """Catches a worker that the others don't wait for after it, so that they make all updates."""
+    script = tmp_path / "hogwild.py"
+    change = JOINED, JOINED + LOST_ONCE
+    script.write_text(examples.replaced(LAUNCHER.parent / "hogwild.py", [change]))
+    with support.QuickCluster(ps=1, tasks=3) as quick:
+        codes, output = quick.run(script, tmp_path / "run", "--steps", "60", workers=2)
+    assert not any(codes), output
+    result = summary.summarize(RunData.read(tmp_path / "run"))
+    assert "a ps was lost" in output
+    assert min(result["pushes_per_worker"]) > 0, result["pushes_per_worker"]
+
+
 TASKS = {"a worker": ("worker", 1), "the chief": ("worker", 0), "the last ps": ("ps", -1)}
 KILLS = [("HogWild", 2, "the last ps"), ("HogWild", 1, "the chief")]  # while the other ps lives
 KILLS += [("Synchronous-SGD", 1, "a worker"), ("Synchronous-SGD", 1, "the last ps")]
