@@ -56,7 +56,7 @@ def code_digest(paths: Iterable[pathlib.Path]) -> str:
 
 def current_digests() -> dict[str, tuple[str, str]]:
     """Returns {path of a picture: (digest of the picture, digest of its code)}."""
-    digests = {}
+    pictures = {}
     for picture in examples.tracked_files("*.png"):
         path = picture.relative_to(ROOT).as_posix()
         beside = picture.with_name(picture.stem.replace("-", "_") + ".py").relative_to(ROOT)
@@ -67,19 +67,19 @@ def current_digests() -> dict[str, tuple[str, str]]:
                 f"{shown(picture)}: name the code that draws it in CODE in "
                 "lab/pages/picture_digests.py"
             )
-        digests[path] = digest(picture), code_digest(code)
-    return digests
+        pictures[path] = digest(picture), code_digest(code)
+    return pictures
 
 
 def noted_digests() -> dict[str, tuple[str, str]]:
     """Returns {path of a picture: (digest of the picture, digest of its code)} from the notes."""
-    digests = {}
+    pictures = {}
     for line in examples.read(NOTES).splitlines():
         if line.count(" ") < 2:
             raise ToolError(f"{shown(NOTES)}: remove the line `{line}`, and run this again")
         picture, code, path = line.split(" ", 2)
-        digests[path] = picture, code
-    return digests
+        pictures[path] = picture, code
+    return pictures
 
 
 def main() -> None:
@@ -90,14 +90,14 @@ def main() -> None:
     if unknown := examples.untracked_files("*.png"):
         names = " ".join(map(shown, unknown))
         raise ToolError(f"git does not know a picture yet: run git add {names}")
-    digests = current_digests()
+    pictures = current_digests()
     for path in unchanged:
-        if path not in digests:
+        if path not in pictures:
             raise ToolError(f"{path} is no picture that git knows: check it, or run git add {path}")
     for path, old in noted_digests().items():
-        if path in digests and digests[path][0] == old[0] and path not in unchanged:
-            digests[path] = old
-    lines = [f"{picture} {code} {path}\n" for path, (picture, code) in digests.items()]
+        if path in pictures and pictures[path][0] == old[0] and path not in unchanged:
+            pictures[path] = old
+    lines = [f"{picture} {code} {path}\n" for path, (picture, code) in pictures.items()]
     NOTES.write_text("".join(lines))
 
 

@@ -201,6 +201,8 @@ ROWS = 100
 # From here to the end: the same text
 # region: flags
 DEFAULT = 1
+# region: transport
+send(1)
 # region: train
 def test(w):
     return w - 1
@@ -216,7 +218,8 @@ if __name__ == '__main__':
         ("Words of the algorithm", "Other words of it", False),
         ("# A comment.", "# Another comment.", False),
         ("import time", "import types", False),
-        ("DEFAULT = 1", "DEFAULT = 2", False),
+        ("DEFAULT = 1", "DEFAULT = 2", True),
+        ("send(1)", "send(1, 2)", False),
         ("RATE = 0.1", "RATE = 0.2", True),
         ("RATE * g", "g", True),
         ("ROWS = 100", "ROWS = 101", True),
@@ -240,7 +243,7 @@ def test_a_region_is_plumbing_or_the_experiment():
         if digests.digest_of_text(longer) != digests.digest_of_text(text):
             outdated.add(name)
     experiment = {"problem", "start", "tasks", "parts", "serve", "call", "network", "batches"}
-    experiment |= {"facts", "train"}
+    experiment |= {"checkpoint", "facts", "flags", "train"}
     assert outdated == experiment
 
 

@@ -188,6 +188,8 @@ REFUSED = {
     "near.py, line 1: ": GOOD.format(module="bad"),
     "mine.py imports far_away, a folder": GOOD.format(module="far_away"),
     "mine.py, line 1: a relative import needs a package": "from .near import read\n" + PLAIN,
+    "hogwild.py, but a run has another file of that name": GOOD.format(module="hogwild"),
+    "adapted_data.py, but a run has another": GOOD.format(module="adapted_data"),
 }
 
 
@@ -197,6 +199,8 @@ def test_what_is_no_problem_is_refused(words, text, tmp_path):
     folder, runs = tmp_path / "own", tmp_path / "runs"
     path = problem(folder, bad="import worse", worse="")
     (folder / "bad.py").write_text("def SHIFT(:\n")
+    for name in "hogwild", "adapted_data":
+        (folder / f"{name}.py").write_text("SHIFT = 1\n")
     (folder / "near").mkdir()
     (folder / "near" / "__init__.py").touch()
     (folder / "far_away").mkdir()  # a package without that file

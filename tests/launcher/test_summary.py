@@ -499,3 +499,5 @@ def test_another_example_takes_another_directory(tmp_path):
     ):
         run_directory.refuse_another_example(tmp_path, ring)
     run_directory.refuse_another_example(None, ring)
+    flags(tmp_path, example="hogwild.py")  # of a run without docstrings, by python -OO
+    run_directory.refuse_another_example(tmp_path, hogwild)

@@ -152,8 +152,14 @@ def make_copy(problem: str | pathlib.Path | None, command: Sequence[str]) -> Pro
     texts = {script.name: copy, USER_FILE: text}
     texts[ADAPTER_FILE] = adapter_of(problem)
     texts |= {name: pathlib.Path(__file__).with_name(name).read_text("utf-8") for name in BESIDE_IT}
-    collect_modules(problem, tree, texts)
-    return ProblemCopy(script.name, texts, original)
+    beside: dict[str, str] = {}
+    collect_modules(problem, tree, beside)
+    if taken := sorted(beside.keys() & texts.keys()):
+        raise ValueError(
+            f"{problem} imports {problem.with_name(taken[0])}, but a run has another file of that "
+            "name: rename it, or copy what you need of it"
+        )
+    return ProblemCopy(script.name, texts | beside, original)
 
 
 def takes_optimizer(script: str) -> bool:

@@ -47,7 +47,8 @@ def refuse_another_example(directory: pathlib.Path | None, script: str | pathlib
     name, flags = docstring_name(script), None
     with contextlib.suppress(OSError, ValueError):
         flags = read_flags(directory) if directory else None
-    if name and flags and flags["example"] != name:
+    # Python notes the script's file name where an option leaves docstrings out (-OO).
+    if name and flags and flags["example"] not in (name, pathlib.Path(script).name):
         raise ValueError(
             f"{directory} has a run of {flags['example']}, not of {name}: "
             "set OUTPUT_DIR to another folder"
