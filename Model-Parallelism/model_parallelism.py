@@ -222,7 +222,8 @@ def main():
         with watched(cluster, connections, step, flags):
             train(make_steps, tf.function(test, autograph=False), metrics, manager, flags)
     for connection in connections:
-        connection.sendall(DONE)
+        with contextlib.suppress(OSError):  # a worker that is gone needs no word
+            connection.sendall(DONE)
 
 
 # From here to the end: the same text in every example without a parameter server, unless marked. --
@@ -521,7 +522,7 @@ def accept(cluster):
                 raise TimeoutError(f"{names} in {REQUIRED_WAIT_SECONDS} s")
             with contextlib.suppress(OSError):
                 connection, _ = listener.accept()
-                connection.settimeout(1)
+                connection.settimeout(5)
                 rank = int.from_bytes(connection.recv(4), "big")
                 if 0 < rank < len(cluster.workers):  # anything else is no worker
                     connections[rank] = connection

@@ -1018,7 +1018,7 @@ def train(cluster, model, data, update, flags, seconds=REQUIRED_WAIT_SECONDS, ba
                 pulled = updates(np.int32(flags.updates_per_call - 1), *pull_anew())
             ps.report("start", k)
             if is_first:  # those that a step does not wait for may come later
-                wait_until(lambda: ps.report("start") <= backups, OPTIONAL_WAIT_SECONDS)
+                wait_until(lambda: ps.report("start", k) <= backups, OPTIONAL_WAIT_SECONDS)
             pulled = pull_anew(pulled)
             saved_step = int(pulled[1])  # after a loss it is less than this worker's last update
             while pulled[1] < flags.steps:

@@ -1070,7 +1070,7 @@ def train_until_stopped(cluster, model, data, update, flags):
             pulled = updates(np.int32(flags.updates_per_call - 1), *pulled)
         ps.report("start", k)
         if is_first:
-            wait_until(lambda: ps.report("start") == 0, OPTIONAL_WAIT_SECONDS)
+            wait_until(lambda: ps.report("start", k) == 0, OPTIONAL_WAIT_SECONDS)
         saved_step = int(pulled[1])
         while pulled[1] < flags.steps and not os.path.exists(cluster.left % k):
             pulled = updates(np.int32(0), *pulled)
