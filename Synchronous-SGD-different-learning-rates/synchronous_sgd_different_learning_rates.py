@@ -359,7 +359,7 @@ def listen(address, functions):
 def connect(address, seconds):
     """Returns a client of the server at host:port: client.name(...).get_value() calls a function.
 
-    Raises TimeoutError if no try that begins within `seconds` succeeds. A longer call fails, too.
+    Tries for so many seconds, and then raises TimeoutError. A call that takes longer fails, too.
     """
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -567,7 +567,6 @@ def serve(cluster, server, flags):
         wait_until(
             lambda: ranks["done"] >= members() or next_age != age, 10 * OPTIONAL_WAIT_SECONDS
         )
-        time.sleep(0.1)  # the replies to begin() and report() leave first
         end_waits(1000)  # also of calls that are on their way: the port stays open while one waits
         Clock.queues.clear()
         del listener
@@ -740,20 +739,20 @@ class Ps:
 
         Every ps then has the values of the last checkpoint, also one that was not lost.
         """
-        if first_values and (0 in (ages := self.ages()) or len(set(ages)) > 1):
-            if not tf.train.latest_checkpoint(self.cluster.directory):
-                self.save_first(first_values)
-            now = np.int64(time.time_ns())
-            for client in self.controls:
-                client.begin(now).get_value()
+        now = np.int64(time.time_ns())
 
         def have_same_age():
-            try:
+            with contextlib.suppress(PS_LOST):  # a ps begins just now, which may cut off its reply
                 age, *others = set(self.ages())
-            except PS_LOST:  # a ps begins just now
-                return False
-            self.age.assign(age)
-            return age and not others
+                if age and not others:
+                    self.age.assign(age)
+                    return True
+                if first_values:
+                    if not tf.train.latest_checkpoint(self.cluster.directory):
+                        self.save_first(first_values)
+                    for client in self.controls:
+                        client.begin(now).get_value()
+            return False
 
         wait_until(have_same_age, REQUIRED_WAIT_SECONDS, "the chief made no model")
         if not self.clients:
@@ -1021,7 +1020,8 @@ def train(cluster, model, data, update, flags, seconds=REQUIRED_WAIT_SECONDS, ba
         if metrics.is_chief:
             wait_until(lambda: ps.report("done") <= 1, OPTIONAL_WAIT_SECONDS)
             test_and_save()
-        ps.report("done", k)
+        with contextlib.suppress(tf.errors.CancelledError):  # a ps ended before it replied
+            ps.report("done", k)
 
     losses, lost_at = 0, None
     while True:

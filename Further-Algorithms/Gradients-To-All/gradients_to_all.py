@@ -271,7 +271,7 @@ def listen(address, functions):
 def connect(address, seconds):
     """Returns a client of the server at host:port: client.name(...).get_value() calls a function.
 
-    Raises TimeoutError if no try that begins within `seconds` succeeds. A longer call fails, too.
+    Tries for so many seconds, and then raises TimeoutError. A call that takes longer fails, too.
     """
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

@@ -90,7 +90,7 @@ LOST_ONCE = """        if k == 1 and lost_at is None:  # as a reply while a ps l
 
 @pytest.mark.long
 def test_a_call_is_lost_before_the_first_update(tmp_path):
-    """Catches a worker that the others don't wait for after it, so that they make all updates."""
+    """Catches a worker whose first call fails, and for which the others then don't wait."""
     script = tmp_path / "hogwild.py"
     change = JOINED, JOINED + LOST_ONCE
     script.write_text(examples.replaced(LAUNCHER.parent / "hogwild.py", [change]))

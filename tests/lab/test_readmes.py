@@ -118,8 +118,15 @@ def test_each_planted_mistake_makes_results_stale(script):
     [
         ('self.rank = self.index + jobs.count("chief")', "self.rank = 0"),
         ("np.asarray_chkfinite(w)", "np.zeros_like(w)"),
+        ("in zip(variables, values):", "in zip(variables, values[::-1]):"),
+        ('("checkpoint-steps", 500,', '("checkpoint-steps", 50,'),
     ],
-    ids=["all draw the rows of rank 0", "w begins with zeros"],
+    ids=[
+        "all draw the rows of rank 0",
+        "w begins with zeros",
+        "a vector begins with another's values",
+        "another default",
+    ],
 )
 def test_what_chooses_rows_or_the_first_values_is_no_plumbing(line, other):
     """Catches a region that finds tasks or cuts w, and decides what is trained besides."""
