@@ -66,6 +66,7 @@ def update(ps, version, w_k, gradient, flags):
 
 STEPS, BATCH_SIZE, LEARNING_RATE = 3000, 32, 0.1  # the defaults
 OPTIMIZER = "ps"  # where tfrun puts an optimizer of yours: into the step of a ps
+TABLES_BY_ROWS = True  # tfrun may put Embedding layers of yours on the ps, by rows
 MORE_FLAGS = []  # (name, default, help) of the flags that only this algorithm has
 
 
@@ -433,6 +434,7 @@ def serve(cluster, server, flags):
     check_address(address)
     age, next_age = (tf.Variable(0, dtype=tf.int64) for _ in range(2))
     ranks = {"joined": set(range(len(cluster.workers))), "start": set(), "done": set()}
+    done = ranks["done"]
     Clock.most += len(cluster.workers)
 
     def members():
@@ -447,18 +449,16 @@ def serve(cluster, server, flags):
         if age == 0:
             print("listening at", address, flush=True)
         count = functions.get("reports_0", lambda *_: None)  # of a step that workers make together
-        while next_age == age and not ranks["done"] & members():
+        while next_age == age and not done & members():
             count(tf.stack([age, 0, 0, 0]), np.int64(len(members())))
             time.sleep(0.05)
-        wait_until(
-            lambda: ranks["done"] >= members() or next_age != age, 10 * OPTIONAL_WAIT_SECONDS
-        )
+        wait_until(lambda: done >= members() or next_age != age, 10 * OPTIONAL_WAIT_SECONDS)
         end_waits(1000)  # also of calls that are on their way: the port stays open while one waits
         Clock.queues.clear()
         del listener
         if next_age == age:
             break
-        ranks["done"].clear()
+        done.clear()
         age.assign(next_age)
     print("done", flush=True)
 

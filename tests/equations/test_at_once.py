@@ -303,11 +303,8 @@ READ_COUNT = """        ticket = tf.identity(self.variable.read_value())
 TICKETED = "    with tf.control_dependencies([ticket]):\n"
 LOCKED = "lock.execute(move)"
 MOVE = "        def move():\n            ticket = step.take()"
-STEP = """                moved = tf.raw_ops.ResourceApplyGradientDescent(
-                    var=w.handle, alpha=rate, delta=a, use_locking=True
-                )
-"""
-READ_STEP = "                moved = w.assign(w.read_value() - rate * a)\n"
+STEP = "w.assign_sub(flags.learning_rate / (tau + 1) * a)"
+READ_STEP = "w.assign(w.read_value() - flags.learning_rate / (tau + 1) * a)"
 ADAGRAD = """    tf.raw_ops.ResourceApplyAdagrad(
         var=w.handle, accum=h.handle, lr=flags.server_lr, grad=a, use_locking=True
     )

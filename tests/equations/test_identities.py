@@ -254,10 +254,7 @@ def test_clock_and_update_of_dynsgd_are_one():
 
 
 MOVED = """            with tf.control_dependencies([ticket]):
-                rate = flags.learning_rate / (tau + 1)  # w <- w - rate * a, in place
-                moved = tf.raw_ops.ResourceApplyGradientDescent(
-                    var=w.handle, alpha=rate, delta=a, use_locking=True
-                )
+                moved = w.assign_sub(flags.learning_rate / (tau + 1) * a)
             with tf.control_dependencies([moved]):
                 return ticket, *read()  # w after this update: the next pull comes with the push
 
@@ -285,10 +282,10 @@ OUTSIDE = {
         "a pull takes no lock": [
             ("lambda: lock.execute(read)", "read"),
             (
-                "            with tf.control_dependencies([ticket]):\n                rate",
+                "            with tf.control_dependencies([ticket]):\n                moved",
                 "            late = tf.numpy_function(lambda x: time.sleep(0.002) or x, [ticket], "
                 "tf.int64)\n"
-                "            with tf.control_dependencies([late]):\n                rate",
+                "            with tf.control_dependencies([late]):\n                moved",
             ),
             (
                 "        return step.read(), w.read_value()",

@@ -58,6 +58,14 @@ def test_an_optimizer_needs_a_place(tmp_path):
         problems.make_copy(path, [str(rates)])
 
 
+def test_tables_need_a_ps_that_can_have_them(tmp_path):
+    """Catches a script that would train with whole tables, and say nothing."""
+    path = problem(tmp_path / "own", PLAIN + "\n\nTABLES = {}\n")
+    assert problems.make_copy(path, [str(HOGWILD)])
+    with pytest.raises(ValueError, match="takes no TABLES, .* remove TABLES"):
+        problems.make_copy(path, [str(examples.main_script("AEASGD"))])
+
+
 def test_what_a_run_directory_gets(tmp_path):
     """The file as it was, the modules that it needs, and a script of which one region differs."""
     text = GOOD.format(module="near")

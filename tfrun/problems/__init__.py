@@ -18,7 +18,11 @@ from typing import NamedTuple
 
 USER_FILE = "own_problem.py"
 ADAPTER_FILE = "adapted_problem.py"
-BESIDE_IT = ("adapted_optimizer.py", "adapted_data.py")  # files that it imports
+BESIDE_IT = (
+    "adapted_optimizer.py",
+    "adapted_data.py",
+    "adapted_tables.py",
+)  # files that it imports
 ADAPTER_PATH_LINE = "FILE = __file__"  # which a copy replaces by the path of the user's file
 # Expressions with a scope of their own: what they define is no name of the module.
 SCOPES = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -147,6 +151,11 @@ def make_copy(problem: str | pathlib.Path | None, command: Sequence[str]) -> Pro
         raise ValueError(
             f"{script} takes no optimizer of yours, for its step is the algorithm's own: "
             f"remove make_optimizer from {problem}, or take another example, such as HogWild"
+        )
+    if "TABLES" in defined(tree) and "TABLES_BY_ROWS" not in defined(ast.parse(copy)):
+        raise ValueError(
+            f"{script} takes no TABLES, for its workers keep more than a copy of the last w: "
+            f"remove TABLES from {problem}, or take another example, such as HogWild"
         )
     copy = MAIN.sub(lambda match: ADAPT + match[0], copy)
     texts = {script.name: copy, USER_FILE: text}

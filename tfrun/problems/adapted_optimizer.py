@@ -14,6 +14,7 @@ variables of the model that are not trained, so they are in every checkpoint tha
 """
 
 import functools
+import inspect
 import types
 from collections.abc import Callable
 from typing import Any
@@ -178,7 +179,7 @@ def server_with(
         *n, w, step, flags = arguments
         if getattr(flags, "warmup_steps", 0):
             raise ValueError("--warmup-steps has no effect here: give your optimizer a schedule")
-        names = server.__code__.co_names
+        names = inspect.unwrap(server).__code__.co_names
         has_lock = "CriticalSection" in names or "steps_together" in names
         # Unnamed CriticalSections share one lock, and a push that enters it twice would deadlock.
         lock = None if has_lock else tf.CriticalSection(shared_name="optimizer")

@@ -13,6 +13,7 @@ the dataset, then sums --accumulate mini-batches, and then may make steps of the
 
 import argparse
 import collections
+import contextlib
 import functools
 import importlib
 import inspect
@@ -151,6 +152,8 @@ def first_of_datasets(parts: list[Any]) -> list[Any]:
     if adapted.data is None or adapted.has_arrays_only:
         raise ValueError("this script takes arrays, and no tf.data.Dataset")
     adapted.dataset = parts[0]
+    if adapted.tables:
+        raise ValueError("tables by rows take arrays, and no tf.data.Dataset")
     arrays = adapted.data.arrays_of(*parts)
     adapted.is_weighted = len(parts[0].element_spec) == 3
     return arrays
@@ -278,7 +281,8 @@ def make_model(data: Data) -> Any:
 
     Raises ValueError where no script can train it.
     """
-    model = own.make_model(data.own)
+    with adapted.tables.of_a_model() if adapted.tables else contextlib.nullcontext():
+        model = own.make_model(data.own)
     if not isinstance(model, keras.Model):
         raise ValueError(f"make_model returns no keras.Model, but {type(model).__name__}")
     for layer in model._flatten_layers():
@@ -294,9 +298,17 @@ def make_model(data: Data) -> Any:
     if keras.tree.is_nested(outputs):
         column_layouts["outputs"] = Columns(outputs)
         outputs = Pack(dtype="float32")(outputs)
-    if not model.trainable_variables:
+    if adapted.tables and adapted.tables.all and adapted.place == "local":
+        raise ValueError(
+            "in this script make_optimizer() makes a worker's own steps, which tables on the ps "
+            "cannot take: remove it, or make the tables smaller than --table-size"
+        )
+    is_small = adapted.tables and adapted.tables.is_too_small(model)
+    if is_small:
+        outputs = adapted.tables.anchor()(outputs)
+    elif not model.trainable_variables:
         raise ValueError("make_model returns a model that has nothing to train")
-    around = whole(model, x, outputs, data)
+    around = whole(model, x, outputs, data, is_small)
     if adapted.place in ("local", "mean"):
         with_slots = adapted.optimizer.WithSlots(own.make_optimizer(), around)
         around = with_slots.model(keras.Input(data.x_train.shape[1:], dtype=x.dtype))
@@ -304,11 +316,12 @@ def make_model(data: Data) -> Any:
     return around
 
 
-def whole(model: Any, x: Any, outputs: Any, data: Data) -> Any:
+def whole(model: Any, x: Any, outputs: Any, data: Data, is_needed: bool) -> Any:
     """Returns the user's model, or one from x to outputs where a script needs that."""
     known = (keras.Sequential, keras.src.models.Functional)
     large = data.x_test.size > LARGE
-    if not large and not column_layouts.keys() & {"x", "outputs"} and isinstance(model, known):
+    is_needed = is_needed or large
+    if not is_needed and not column_layouts.keys() & {"x", "outputs"} and isinstance(model, known):
         return model
     around = keras.Model(x, outputs)
     if large:
@@ -430,9 +443,16 @@ def loss(y: Any, outputs: Any) -> Any:
 
 # The modules adapted_optimizer and adapted_data, where a script has a place for them; where that is
 # for an optimizer; the dataset to train on; whether its elements have weights; whether the script
-# says by ARRAYS_ONLY that it takes no dataset.
+# says by ARRAYS_ONLY that it takes no dataset; the tables of adapted_tables, where a ps can have
+# them.
 adapted = types.SimpleNamespace(
-    optimizer=None, place="", data=None, dataset=None, is_weighted=False, has_arrays_only=False
+    optimizer=None,
+    place="",
+    data=None,
+    dataset=None,
+    is_weighted=False,
+    has_arrays_only=False,
+    tables=None,
 )
 
 
@@ -441,15 +461,25 @@ def adapt(script: dict[str, Any]) -> None:
 
     Raises ValueError where the script cannot take that optimizer.
     """
+    cluster = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {})
+    if script.get("TABLES_BY_ROWS") and "ps" in cluster:
+        tables_module = importlib.import_module("adapted_tables")
+        adapted.tables = tables_module.adapt_tables(script, own, len(cluster["ps"]))
     if has_gradients(script):
         adapted.data = importlib.import_module("adapted_data")  # beside this file
         help_text = "mini-batches whose mean gradient is that of an update"
         script["MORE_FLAGS"].append(("accumulate", 1, help_text))
         adapted.has_arrays_only = script.get("ARRAYS_ONLY", False)
-        script["parse_flags"] = parse_accumulate(script["parse_flags"])
+        script["parse_flags"] = parse_more(script["parse_flags"])
         script["gradients"] = accumulated(of_dataset(script, script["gradients"]))
-    if not hasattr(own, "make_optimizer"):
-        return
+    if hasattr(own, "make_optimizer"):
+        adapt_optimizer(script)
+    if adapted.tables and "steps_together" in script:
+        script["steps_together"] = tables_module.together_with(script["steps_together"])
+
+
+def adapt_optimizer(script: dict[str, Any]) -> None:
+    """Puts the user's optimizer into a script. Raises ValueError where it does not fit."""
     optimizer = importlib.import_module("adapted_optimizer")
     adapted.optimizer, adapted.place = optimizer, script["OPTIMIZER"]
     for name in {"adamw_steps", "adagrad"} & script.keys():  # a script's own optimizer
@@ -511,13 +541,18 @@ def has_gradients(script: dict[str, Any]) -> bool:
     return [*inspect.signature(function).parameters][:5] == ["model", "state", "x", "y", "flags"]
 
 
-def parse_accumulate(parse_flags: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns parse_flags(), whose --batch-size counts the rows of all accumulated mini-batches."""
+def parse_more(parse_flags: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns parse_flags(), whose --batch-size counts the rows of all accumulated mini-batches.
+
+    Which tables lie on the ps depends on --table-size.
+    """
 
     @functools.wraps(parse_flags)
     def wrapped() -> argparse.Namespace:
         flags = parse_flags()
         flags.batch_size *= flags.accumulate
+        if adapted.tables:
+            adapted.tables.size = flags.table_size
         return flags
 
     return wrapped
@@ -539,6 +574,7 @@ def accumulated(gradients: Callable[..., Any]) -> Callable[..., Any]:
         part_flags.batch_size = flags.batch_size // count
         one_gradient = gradients(model, state, x, y, part_flags, rank)
 
+        @functools.wraps(one_gradient)  # with the attributes that it has
         def gradient(w: Any, number: tf.Tensor, *_: Any) -> tuple[Any, ...]:
             w = tf.nest.map_structure(tf.convert_to_tensor, w)
 

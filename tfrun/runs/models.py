@@ -21,6 +21,9 @@ from tfrun.runs import run_directory
 
 # As sessions name their variables, and as tf.train.Checkpoint does; of several towers the first.
 SAVED = re.compile(r"(?:tower_0/)?(w|state)(?:[_/](\d+))?(?:/\.ATTRIBUTES/VARIABLE_VALUE)?")
+# A table's rows of one ps, in a checkpoint; and the layer that a model of nothing but tables has.
+TABLE = re.compile(r"table_(.+)_rows_(\d+)_of_(\d+)")
+ANCHOR = re.compile(r"anchor(_\d+)?/anchor")
 
 
 def load(path: pathlib.Path) -> types.ModuleType:
@@ -63,12 +66,13 @@ def script_of(directory: str | pathlib.Path, flags: Mapping[str, Any]) -> pathli
 
 
 def saved_values(
-    checkpoint: str, shapes: Sequence[tuple[int, ...]] = ()
+    checkpoint: str, shapes: Sequence[tuple[int, ...]] = (), anchors: int = 0
 ) -> dict[str, list[np.ndarray]]:
     """Returns {"w": [arrays], "state": [arrays]} of a checkpoint, in their order.
 
     shapes: those of the trainable variables, for a checkpoint in which w is one vector of them all,
-    whole or in parts. Raises ValueError if that vector has another length.
+    whole or in parts. Raises ValueError if that vector has another length. anchors: so many
+    numbers may follow, which give each ps a part of w where a model has little beside tables.
     """
     import tensorflow as tf
 
@@ -78,16 +82,31 @@ def saved_values(
         if match := SAVED.fullmatch(name):
             tensors[match[1]][int(match[2] or 0)] = reader.get_tensor(name)
     values = {kind: [numbered[i] for i in sorted(numbered)] for kind, numbered in tensors.items()}
-    if shapes and values["w"] and all(value.ndim == 1 for value in values["w"]):
+    if (shapes or anchors) and values["w"] and all(value.ndim == 1 for value in values["w"]):
         vector, sizes = np.concatenate(values["w"]), [math.prod(shape) for shape in shapes]
+        if anchors and len(vector) == sum(sizes) + anchors:
+            vector = vector[:-anchors]
         if len(vector) != sum(sizes):
             raise ValueError(
                 "this is the checkpoint of another model: "
                 f"it has {len(vector)} parameters, the model {sum(sizes)}"
             )
-        parts = np.split(vector, np.cumsum(sizes)[:-1])
+        parts = np.split(vector, np.cumsum(sizes)[:-1]) if sizes else []
         values["w"] = [part.reshape(shape) for part, shape in zip(parts, shapes)]
     return values
+
+
+def tables_of(model: Any, names: Sequence[str]) -> dict[str, Any]:
+    """Returns {name: variable} of the tables that the ps had by rows. Raises ValueError."""
+    tables = {}
+    for name in names:
+        of_layer = [
+            v for v in model.trainable_variables if f"/{v.path}".endswith(f"/{name}/embeddings")
+        ]
+        if len(of_layer) != 1:
+            raise ValueError(f"the model has no Embedding layer {name}, whose table the ps had")
+        tables[name] = of_layer[0]
+    return tables
 
 
 def untrained_model(
@@ -110,7 +129,15 @@ def untrained_model(
     model = module.make_model(data)
     if "variables" not in flags:
         raise ValueError(f"{directory} has a checkpoint of an older version of its script")
-    if flags["variables"] != [[v.path, list(v.shape)] for v in model.trainable_variables]:
+    names = [size[0] for size in flags.get("sizes", []) if size[0].startswith("table_")]
+    tables = tables_of(model, [name.removeprefix("table_") for name in names])
+    due = [
+        [path, shape]
+        for path, shape in flags["variables"]
+        if not tables or not ANCHOR.fullmatch(path)
+    ]
+    on_ps = {v.path for v in tables.values()}
+    if due != [[v.path, list(v.shape)] for v in model.trainable_variables if v.path not in on_ps]:
         raise ValueError(
             f"{directory} has a checkpoint of another model "
             f"than make_model() in {module.__file__} makes"
@@ -120,14 +147,34 @@ def untrained_model(
 
 def restore(model: Any, checkpoint: str) -> None:
     """Gives a model the values of a checkpoint. Raises ValueError where they do not fit."""
-    saved = saved_values(checkpoint, [tuple(v.shape) for v in model.trainable_variables])
-    variables = {"w": model.trainable_variables, "state": model.non_trainable_variables}
+    on_ps, ps = restore_tables(model, checkpoint)
+    trained = [v for v in model.trainable_variables if v.path not in on_ps]
+    saved = saved_values(checkpoint, [tuple(v.shape) for v in trained], ps)
+    variables = {"w": trained, "state": model.non_trainable_variables}
     for kind, values in saved.items():
         shapes = [tuple(v.shape) for v in variables[kind]]
         if len(shapes) != len(values) or not all(map(has_shape, values, shapes)):
             raise ValueError(f"{checkpoint} is a checkpoint of another model")
         for v, value, shape in zip(variables[kind], values, shapes):
             v.assign(value.reshape(shape))
+
+
+def restore_tables(model: Any, checkpoint: str) -> tuple[set[str], int]:
+    """Gives Embedding layers the rows that all ps have saved.
+
+    Returns (the paths of their variables, the number of ps), or (set(), 0) without such tables.
+    """
+    import tensorflow as tf
+
+    matches = [TABLE.fullmatch(name) for name, _ in tf.train.list_variables(checkpoint)]
+    parts = [match for match in matches if match]
+    tables = tables_of(model, list(dict.fromkeys(match[1] for match in parts)))
+    reader = tf.train.load_checkpoint(checkpoint)
+    for match in parts:
+        rows, (k, n) = reader.get_tensor(match[0]), (int(match[2]), int(match[3]))
+        ids = np.arange(k, tables[match[1]].shape[0], n)
+        tables[match[1]].value.scatter_update(tf.IndexedSlices(rows, ids))
+    return {v.path for v in tables.values()}, max((int(match[3]) for match in parts), default=0)
 
 
 def has_shape(value: np.ndarray, shape: tuple[int, ...]) -> bool:
