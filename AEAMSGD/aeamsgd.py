@@ -59,8 +59,8 @@ def update(ps, version, own, gradient, flags):
     """Makes one update on a worker, while the others make theirs. Returns the loss and the reply.
 
     ps.push(v) calls `push` of each part of w with its part of v, and joins what they return. own:
-    this worker's w_k and velocity; version: how many updates w had at the last push. gradient(w,
-    number): the loss at w, and its gradient, on a mini-batch that number and worker choose.
+    this worker's w_k and velocity; version: w's updates at the last push. gradient(w, number): the
+    loss at w, and its gradient, on a mini-batch that the number and this worker's rank choose.
     """
     # AEASGD: the exchange, before any gradient is computed. The reply is w_k, moved by the force.
     w_k, v = own

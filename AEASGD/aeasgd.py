@@ -59,8 +59,8 @@ def update(ps, version, w_k, gradient, flags):
     """Makes one update on a worker, while the others make theirs. Returns the loss and the reply.
 
     ps.push(v) calls `push` of each part of w with its part of v, and joins what they return. w_k:
-    this worker's own parameters; version: how many updates w had at the last push. gradient(w,
-    number): the loss at w, and its gradient, on a mini-batch that number and worker choose.
+    this worker's own parameters; version: w's updates at the last push. gradient(w, number): the
+    loss at w, and its gradient, on a mini-batch that the number and this worker's rank choose.
     """
     # AEASGD: the exchange, before any gradient is computed. The reply is w_k, moved by the force.
     reply = ps.push(w_k)

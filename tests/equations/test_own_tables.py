@@ -265,8 +265,8 @@ HOGWILD, SYNCHRONOUS = "HogWild", "Synchronous-SGD"
 MISTAKES = {  # {name: (example, text of the adapter, what replaces it, optimizer)}
     "a row comes from the other ps": (
         HOGWILD,
-        "rows = [tf.concat(of_table, 0) for of_table",
-        "rows = [tf.concat(of_table[::-1], 0) for of_table",
+        "zip(*replies)",
+        "zip(*replies[::-1])",
     ),
     "a row is pushed twice": (
         HOGWILD,

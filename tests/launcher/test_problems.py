@@ -283,7 +283,7 @@ def test_the_plain_commands_write_the_files(tmp_path):
     lines = done.stdout.splitlines()
     start = next(number for number, line in enumerate(lines) if line.startswith("servers=()"))
     script = "\n".join(lines[:start])
-    subprocess.run(["bash", "-c", script], check=True, timeout=30)
+    subprocess.run(["bash"], input=script, text=True, check=True, timeout=30)
     assert (run / "own_problem.py").read_text() == text
     assert "from adapted_problem import" in (run / "hogwild.py").read_text()
     starts = [
