@@ -58,6 +58,10 @@ def of(source, name="table"):
 
 FAULTS = "Operations/Fault-Tolerance/fault_tolerance.py"
 PAGE_TABLES = {  # a table that a page shows: its script, and how that one makes it
+    "tables_by_rows.txt": (
+        "Sparse-Embeddings/tables_by_rows.py",
+        of("tables_by_rows.json", "table_of"),
+    ),
     "vocabulary.txt": ("Sparse-Embeddings/vocabulary.py", of("vocabulary.json")),
     "batch_sizes.txt": ("Synchronous-SGD/batch_sizes.py", of("batch_sizes.json")),
     "compare_rates.txt": (

@@ -152,8 +152,6 @@ def first_of_datasets(parts: list[Any]) -> list[Any]:
     if adapted.data is None or adapted.has_arrays_only:
         raise ValueError("this script takes arrays, and no tf.data.Dataset")
     adapted.dataset = parts[0]
-    if adapted.tables:
-        raise ValueError("tables by rows take arrays, and no tf.data.Dataset")
     arrays = adapted.data.arrays_of(*parts)
     adapted.is_weighted = len(parts[0].element_spec) == 3
     return arrays
@@ -281,24 +279,30 @@ def make_model(data: Data) -> Any:
 
     Raises ValueError where no script can train it.
     """
-    with adapted.tables.of_a_model() if adapted.tables else contextlib.nullcontext():
-        model = own.make_model(data.own)
-    if not isinstance(model, keras.Model):
-        raise ValueError(f"make_model returns no keras.Model, but {type(model).__name__}")
-    for layer in model._flatten_layers():
-        freeze(layer)
     for parts in data.own.x_train, data.own.x_test:
         refuse_large_numbers("x", "input", parts)
     for parts in data.own.y_train, data.own.y_test:
         refuse_large_numbers("y", "target", parts)
     x = keras.Input(data.x_train.shape[1:], dtype=data.x_train.dtype.name)
-    # In float32, whatever policy make_model has left: half of it has gaps above 256.
-    outputs = model(Unpack(dtype="float32")(x) if "x" in column_layouts else x)
+    with adapted.tables.of_a_model() if adapted.tables else contextlib.nullcontext():
+        model = own.make_model(data.own)
+        if not isinstance(model, keras.Model):
+            raise ValueError(f"make_model returns no keras.Model, but {type(model).__name__}")
+        for layer in model._flatten_layers():
+            freeze(layer)
+        # In float32, whatever policy make_model has left: half of it has gaps above 256.
+        outputs = model(Unpack(dtype="float32")(x) if "x" in column_layouts else x)
     column_layouts.pop("outputs", None)
     if keras.tree.is_nested(outputs):
         column_layouts["outputs"] = Columns(outputs)
         outputs = Pack(dtype="float32")(outputs)
-    if adapted.tables and adapted.tables.all and adapted.place == "local":
+    has_tables = adapted.tables and adapted.tables.all
+    if has_tables and adapted.dataset is not None:
+        raise ValueError(
+            "tables on the ps take arrays, and no tf.data.Dataset: return arrays, "
+            "or make the tables smaller than --table-size"
+        )
+    if has_tables and adapted.place == "local":
         raise ValueError(
             "in this script make_optimizer() makes a worker's own steps, which tables on the ps "
             "cannot take: remove it, or make the tables smaller than --table-size"

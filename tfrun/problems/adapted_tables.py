@@ -138,14 +138,14 @@ class Tables:
     def look_up(self, layer: Any, place: int, inputs: Any) -> Any:
         """Takes the place of a layer's call(inputs); place: its table's, among all."""
         table, ids = self.all[place], tf.cast(inputs, tf.int64)
-        shape = tf.concat([tf.shape(ids), [table.columns]], 0)
+        shape, static = tf.concat([tf.shape(ids), [table.columns]], 0), [*ids.shape, table.columns]
         if self.now.recorded is not None:
             self.now.recorded[place].append(tf.reshape(ids, [-1]))
         if self.now.recorded is not None or not self.now.rows:  # then only shapes count
-            return tf.reshape(tf.zeros(shape, layer.compute_dtype), [*ids.shape, table.columns])
+            return tf.ensure_shape(tf.zeros(shape, layer.compute_dtype), static)
         where = tf.searchsorted(self.now.keys[place], tf.reshape(table.keys(ids), [-1]))
         rows = tf.cast(tf.gather(self.now.rows[place], where), layer.compute_dtype)
-        return tf.ensure_shape(tf.reshape(rows, shape), [*ids.shape, table.columns])
+        return tf.ensure_shape(tf.reshape(rows, shape), static)
 
     def ids_in(self, model: Any, x: Any) -> list[tf.Tensor]:
         """Returns the ids of each table that the model asks for, of inputs x; none is unique.
