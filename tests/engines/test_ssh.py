@@ -131,7 +131,7 @@ def test_what_hosts_are_asked(monkeypatch, tmp_path):
 
     def ask(requests):
         asked.update({host.name: request for host, request in requests.items()})
-        assert os.path.exists(asked["a"]["mark"])
+        assert all(os.path.exists(request["mark"]) for request in requests.values())
         machine = {"cores": 4, "gpus": []}
         return {
             host: {"ports": [*range(20, 20 + request["n"])], "machine": machine}
@@ -160,6 +160,10 @@ def test_what_hosts_are_asked(monkeypatch, tmp_path):
     assert prepared.notes == notes and not spec.notes
     for task in prepared.tasks:
         task.log.close()
+    no_chief = supervisor.LaunchSpec("E", {"ps": 1, "worker": 1}, commands, tmp_path)
+    for task in hosts.prepare(no_chief, hosts.deal(no_chief.jobs, hosts.parse("b:2"))).tasks:
+        task.log.close()
+    assert asked["b"]["script"] == "worker.py"
     monkeypatch.setattr(hosts, "ask", lambda requests: {host: {"wrong": "no"} for host in requests})
     with pytest.raises(ValueError) as raised:
         hosts.prepare(spec, host_of_task)

@@ -382,11 +382,23 @@ def test_a_slow_start(tmp_path):
 
 
 def test_what_is_recorded(tmp_path, monkeypatch):
-    """Catches: a counter that falls at a restart, a line too many, and one of an ended task."""
+    """Catches: a counter that falls at a restart, a line too many, and one of an ended task.
+
+    Also what threads have waited for a core: not added up, of one thread alone, or in nanoseconds.
+    """
     clock = types.SimpleNamespace(now=0.0)
     clock.monotonic, clock.time = (lambda: clock.now), (lambda: 5000 + clock.now)
     monkeypatch.setattr(recorder, "time", clock)
     used = {1: 0.0, 2: 0.0}
+
+    def own_proc(path):
+        return tmp_path / path.removeprefix("/")
+
+    def wait_for_a_core(pid, *seconds):
+        for thread, waited in enumerate(seconds, 100):
+            path = tmp_path / "proc" / str(pid) / "task" / str(thread) / "schedstat"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"7 {waited}000000000 8\n")
 
     class Process:
         def __init__(self, pid):
@@ -407,12 +419,13 @@ def test_what_is_recorded(tmp_path, monkeypatch):
             return [0, 1, 2]
 
     monkeypatch.setattr(recorder.psutil, "Process", Process)
-    monkeypatch.setattr(recorder.TaskMeter, "add_queued", lambda self, pid: None)
+    monkeypatch.setattr(recorder, "pathlib", types.SimpleNamespace(Path=own_proc))
     task = types.SimpleNamespace(name="worker 0", process=None, running=lambda: True, is_local=True)
     watch = recorder.Recorder(tmp_path)
     for second, pid, seconds in (0, 1, 1), (0.5, 1, 2), (1, 1, 3), (2, 2, 1), (3, 9, 0), (4, 2, 4):
         clock.now, task.process = second, types.SimpleNamespace(pid=pid)
         used[pid] = seconds
+        wait_for_a_core(pid, second, 2 * second)
         if pid == 9:
             used.pop(pid)
         watch.record([task])
@@ -421,6 +434,8 @@ def test_what_is_recorded(tmp_path, monkeypatch):
     assert seen.time.tolist() == [5000, 5001, 5002, 5003, 5004]
     assert own.time.tolist() == [5000, 5001, 5002, 5004]
     assert own.cpu.tolist() == [1.25, 3.25, 4.5, 7.5] and own.cores.tolist() == [3] * 4
+    # Of two threads, which have waited 3 s a second; the second start begins with what is known.
+    assert own.queued.tolist() == [0, 3, 9, 15]
     assert own.states == ["running", "running", "stopped", "stopped"]
 
 
@@ -447,7 +462,8 @@ def test_stacks_of_a_task(tmp_path):
             assert process.poll() is None
         finally:
             process.kill()
-    (line,) = stacks.summary(second)
+    # Lines at the begin, of a thread whose name is cut off, do not count.
+    (line,) = stacks.summary('  File "cut.py", line 1 in cut\n' + second)
     assert "reader (task.py:4)" in line and "<module> (task.py:5)" in line
     assert stacks.last_dump(path) == second and path.read_text() == first + second
     env = {**os.environ, "PYTHONPATH": str(tmp_path / "own")}

@@ -139,6 +139,24 @@ def test_a_grid_in_which_a_run_ends_all():
     assert stop.is_set() and "a" in begun and "d" not in begun
 
 
+def test_ctrl_c_while_runs_are_dealt_out():
+    """Catches a run that began before it, and goes on until its own end."""
+    stop, has_begun = threading.Event(), threading.Event()
+
+    def run_one(name, _):
+        has_begun.set()
+        assert stop.wait(20)
+
+    def names():
+        yield "a"
+        assert has_begun.wait(20)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        grid.run(names(), [1], run_one, stop.set)
+    assert stop.is_set()
+
+
 def test_a_grid_that_a_signal_ends(monkeypatch, tmp_path, capsys):
     """Catches another exit code, a second signal that is heard, and no table at the end."""
     handlers = {}

@@ -56,6 +56,16 @@ def test_what_tasks_share(cores, gpus, due):
     assert json.loads(env["worker", 1]["TF_CONFIG"])["task"] == {"type": "worker", "index": 1}
 
 
+def test_the_variables_of_tasks_on_this_machine(tmp_path):
+    """Catches variables of a job that no task gets, and a port without a task."""
+    variables = [("ps", "A", "1"), (None, "B", "2")]
+    env = cluster.environments({"ps": 1, "worker": 1}, [1, 2], tmp_path, variables=variables)
+    seen = {job: (own.get("A"), own["B"]) for (job, _), own in env.items()}
+    assert seen == {"ps": ("1", "2"), "worker": (None, "2")}
+    with pytest.raises(ValueError, match="longer"):
+        cluster.environments({"worker": 1}, [1, 2], tmp_path)
+
+
 def test_one_task_alone_has_all_gpus():
     """Catches one GPU for a worker that is alone."""
     env = cluster.task_environments(
@@ -208,9 +218,9 @@ def test_what_a_role_gets_from_a_flag():
     variable = resources.environment_variable
     assert variable("A=b=c") == (None, "A", "b=c")
     assert variable("ps:_1=a\nb") == ("ps", "_1", "a\nb")
-    for wrong in "TF_CONFIG=1", "ps:OUTPUT_DIR=1":
-        with pytest.raises(resources.argparse.ArgumentTypeError, match="is set by tfrun"):
-            variable(wrong)
+    for wrong in "TF_CONFIG", "OUTPUT_DIR":
+        with pytest.raises(resources.argparse.ArgumentTypeError, match=f"^{wrong} is set by tfrun"):
+            variable(f"ps:{wrong}=1")
     for wrong in "A", "boss:A=b", "1=b", "=b":
         with pytest.raises(resources.argparse.ArgumentTypeError, match="is not like NAME=VALUE"):
             variable(wrong)

@@ -138,6 +138,23 @@ def test_a_time_out(world):
     assert seen.record()["state"] == "stopped"
 
 
+def test_stacks_at_a_time_out(world, monkeypatch):
+    """Catches stacks that are asked of a process that has ended, while it waits for its restart."""
+    asked = []
+    seen = world(worker_0=[[]], worker_1=[[(1, 3)]])
+    monkeypatch.setattr(scripted.task.psutil, "Process", lambda pid: pid)
+    monkeypatch.setattr(scripted.task.stacks, "ask", lambda pid, _: asked.append(pid))
+    assert seen.run({"worker": 2}, timeout=1.5, restarts=1)[0] == 124
+    assert asked == [101]
+
+
+def test_the_ps_waits_for_the_chief(world):
+    """Catches a ps that is stopped 40 s after the last worker, although the chief goes on."""
+    seen = world(ps_0=[["late"]], chief_0=[[(60, 0)]], worker_0=[[(1, 0)]])
+    assert seen.run({"ps": 1, "chief": 1, "worker": 1})[0] == 0
+    assert seen.kills[0] == ("ps 0", "SIGTERM", 100)
+
+
 def test_the_first_signal_counts(world, monkeypatch):
     """Catches: the second signal's code, Ctrl-Z for an end, and a child of others that is reaped.
 
@@ -354,6 +371,12 @@ def test_a_wrong_flag(trained, world, tmp_path):
         words = "worker 0 failed with exit code 2; the run is stopped"
         assert seen.texts()[:2] == [f"[worker 0] {USAGE[2]}", f"[tfrun] {words}"]
         assert len(seen.starts) == 2 and not any("printed" in line for line in seen.texts())
+
+
+def test_the_exit_code_of_a_wrong_flag(world, monkeypatch):
+    """Catches the exit code of horovodrun, which is 1 where that of a rank is 2."""
+    monkeypatch.setattr(tasks.Task, "found_a_wrong_flag", lambda task: task.exit_code == 1)
+    assert world(worker_0=[[(1, 1)]]).run({"worker": 1})[0] == 2
 
 
 def test_a_usage_that_is_no_error(world):

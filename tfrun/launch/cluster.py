@@ -128,7 +128,7 @@ def cores() -> int:
     A container with a quota, as of `docker run --cpus=2`, still sees all cores of its machine.
     """
     visible = len(core_numbers() or []) or os.cpu_count() or 1
-    return max(1, math.ceil(min(visible, cpu_quota())))
+    return math.ceil(min(visible, cpu_quota()))
 
 
 def cpu_quota(root: str | pathlib.Path = "/", pid: int | str = "self") -> float:

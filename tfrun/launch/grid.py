@@ -83,7 +83,8 @@ def run(
     with concurrent.futures.ThreadPoolExecutor(len(slots), initializer=take_slot) as pool:
         pending = []
         try:
-            pending += [pool.submit(lambda name: run_one(name, own.slot), name) for name in names]
+            for name in names:
+                pending.append(pool.submit(lambda name: run_one(name, own.slot), name))
             for future in concurrent.futures.as_completed(pending):
                 future.result()
         except BaseException:

@@ -436,7 +436,7 @@ class Run:
             for output in self.outputs.values():
                 output.release_overdue()
             if next(checks):
-                return 1
+                return self.first_failure
             if self.early_code is not None:
                 self.done = not self.early_code
                 return self.early_code or self.first_failure

@@ -81,7 +81,7 @@ def task(request: dict[str, Any]) -> int:
     with open(path, "w") as lock:
         # Before a lost connection another process was this task: it has time to end.
         if not wait_for(lambda: run_directory.try_lock(lock), SILENCE + 2 * GRACE, 0.2):
-            print(f"tfrun: another process is this task, and has {path}", flush=True)
+            print(f"tfrun: another process is this task, and has {path}")
             return 1
         stopped = []
         signals.handle(lambda *_: stopped.append(True), *signals.ENDING)
