@@ -147,7 +147,9 @@ def test_the_parts_of_a_pipeline_are_not_drawn(drawn, monkeypatch):
     run_files.metrics("r", "worker-0", run_files.push(1, 1), run_files.push(2, 2))
     *_, counts, moment = drawn(RunData.read("r"))
     assert counts.get_title() == "Time of an update" and not moment.figure.legends
-    assert moment.get_title() == "What each worker did in one update"
+    assert (
+        moment.get_title() == "What each worker did in one update" and len(moment.collections) == 2
+    )
 
 
 def test_the_running_mean():
