@@ -95,6 +95,13 @@ def remove_calls(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
         yield cst.Pass()
 
 
+SYMMETRIC = (  # functions whose arguments may stand in any order
+    matchers.Name("max")
+    | matchers.Name("min")
+    | matchers.Attribute(attr=matchers.Name("maximum") | matchers.Name("minimum"))
+)
+
+
 def mutate_arguments(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
     """Yields a call whose arguments are in another order, or one fewer, so that a default holds."""
     if not isinstance(node, cst.Call):
@@ -102,7 +109,7 @@ def mutate_arguments(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
     arguments = list(node.args)
     for number, (first, second) in enumerate(zip(arguments, arguments[1:])):
         by_name = any(argument.star or argument.keyword for argument in (first, second))
-        in_any_order = matchers.matches(node.func, matchers.Name("max") | matchers.Name("min"))
+        in_any_order = matchers.matches(node.func, SYMMETRIC)
         if not by_name and not in_any_order and not first.value.deep_equals(second.value):
             swapped = [
                 first.with_changes(value=second.value),

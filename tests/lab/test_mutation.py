@@ -66,6 +66,14 @@ def test_the_mistakes_of_python():
         assert due in mistakes, due
 
 
+def test_arguments_in_any_order():
+    """Catches max(b, a) for max(a, b), which no test can find."""
+    text = "def f(a, b):\n    return max(a, b) + np.minimum(a, b) - g(a, b)\n"
+    mistakes = {new for _, _, new in changes(text, mutants.python_mutations("x.py", text))}
+    assert "return max(a, b) + np.minimum(a, b) - g(b, a)" in mistakes
+    assert not any("max(b, a)" in new or "minimum(b, a)" in new for new in mistakes)
+
+
 def test_what_is_for_the_eye_stays():
     """Catches: mistakes in words of --help, colours or types, which no test of numbers can find."""
     text = "def f(x: int = 0):\n    import a\n    assert x < 1\n    g(x, help=1 + 2, color=3)\n"

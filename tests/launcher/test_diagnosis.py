@@ -317,9 +317,9 @@ def test_a_chief_that_tests(changes, wanted, gain):
 
 def test_numbers_of_one_digit():
     """Catches a number below the value, another power of ten, and a step above what fits."""
-    values = [0.2, 1, 8.5, 9, 10, 11, 99, 100, 234, 1000, 7001]
+    values = [0, 0.2, 1, 8.5, 9, 10, 11, 99, 100, 234, 1000, 7001]
     assert list(map(rules.rounded_up, values)) == [
-        *(1, 1, 9, 9, 10, 20, 100, 100, 300, 1000, 8000),
+        *(1, 1, 1, 9, 9, 10, 20, 100, 100, 300, 1000, 8000),
     ]
 
 
@@ -675,7 +675,7 @@ def test_the_facts_of_a_run(tmp_path):
     # 10 updates of 0.75 s, of which 0.25 s on the way, and gaps of 0.25 s of pulls between them.
     assert worker_0.compute.tolist() == [0.5] * 10 + [0.75]
     assert worker_0.way.tolist() == [0.25] + [0.5] * 9 + [0.25]
-    assert worker_0.waiting.tolist() == [0] * 11 and not worker_0.late.any()
+    assert worker_0.waiting.tolist() == [0] * 11 and worker_0.late.tolist() == [False] * 11
     assert (worker_0.testing, worker_0.tests, worker_0.longest_test) == (1.0, 1, 1.0)
     assert (worker_0.last, worker_1.last) == (1013, 1012)
     assert (worker_0.there, worker_1.there) == (11.75, 8)
