@@ -7,14 +7,14 @@ forks, for three kinds of work:
 1. The first fork runs all tests without a mistake. It notes which functions each of them calls, how
    long it takes, and which tests fail (profiling.py).
 2. For each mistake this process writes the mistaken file, which every process reads that starts
-   from now on, and forks again.
+   from now on, and forks again. Where the mistake stands in a region that other scripts of the
+   group share, it plants it in all of them, as `lab/regions.py --fix` would.
 3. The fork puts the mistaken code into the functions that it has imported already (patching.py),
    and runs the tests that may find the mistake, up to the first failure. Its exit code tells.
 """
 
 import contextlib
 import dataclasses
-import functools
 import gc
 import itertools
 import json
@@ -33,6 +33,7 @@ import psutil
 import pytest
 from tfrun.launch.task import end_with_parent
 
+from lab import regions
 from lab.mutation import mutants, patching, profiling
 
 LIMIT = 4  # times the seconds of the same tests without a mistake, and MARGIN_SECONDS besides
@@ -110,11 +111,11 @@ class Planter:
             return None if self.is_fork else True
         outcomes = []
         for mutation in self.mutations:
-            own = [profile for profile in profiles if self.looks_at(profile.name, mutation.file)]
-            chosen = profiling.choose_tests(mutation, own, self.texts[mutation.file])
+            texts = self.mistaken_texts(mutation)
+            chosen = self.choose_tests(mutation, [*texts], profiles)
             limit = LIMIT * sum(profile.seconds for profile in chosen) + MARGIN_SECONDS
             tests = [items[profile.name] for profile in chosen]
-            outcome = self.try_mutation(session, mutation, tests, limit)
+            outcome = self.try_texts(session, texts, tests, limit)
             if outcome is None:
                 return None
             outcomes.append(outcome)
@@ -155,21 +156,50 @@ class Planter:
             return None
         return profiling.read_profiles(self.profiles_path)
 
-    def try_mutation(
+    def mistaken_texts(self, mutation: mutants.Mutation) -> dict[str, str]:
+        """Returns {file: its text with a mistake}, of each file that shares its region."""
+        texts = {mutation.file: mutation.plant()}
+        if mutation.file.endswith(".py"):
+            name, old = region_at(self.texts[mutation.file], mutation.line)
+            new = dict(regions.split(texts[mutation.file])).get(name)
+            for file, text in self.texts.items():
+                shared = "\n".join(old)
+                if name and new and file != mutation.file and text.count(shared) == 1:
+                    texts[file] = text.replace(shared, "\n".join(new))
+        return texts
+
+    def choose_tests(
+        self, mutation: mutants.Mutation, files: list[str], profiles: list[profiling.Profile]
+    ) -> list[profiling.Profile]:
+        """Returns the tests that may find a mistake in these files, each file's in their order."""
+        chosen: dict[str, profiling.Profile] = {}
+        for file in files:
+            of_file = [profile for profile in profiles if self.looks_at(profile.name, file)]
+            same = dataclasses.replace(mutation, file=file)
+            for profile in profiling.choose_tests(same, of_file, self.texts[file]):
+                chosen.setdefault(profile.name, profile)
+        return list(chosen.values())
+
+    def try_texts(
         self,
         session: pytest.Session,
-        mutation: mutants.Mutation,
+        texts: dict[str, str],
         tests: list[pytest.Item],
         limit: float,
     ) -> Outcome | None:
         """Runs these tests with a mistake, in a fork, for so many seconds; None in the fork."""
-        text, path = mutation.plant(), self.root / mutation.file
-        self.write_source(path, text)
-        prepare = functools.partial(self.patch, mutation.file, text)
+        for file, text in texts.items():
+            self.write_source(self.root / file, text)
+
+        def prepare() -> None:
+            for file, text in texts.items():
+                self.patch(file, text)
+
         code, seconds = self.fork(session, tests, prepare, limit)
         if self.is_fork:
             return None
-        self.write_source(path, self.texts[mutation.file])
+        for file in texts:
+            self.write_source(self.root / file, self.texts[file])
         by = self.failure_path.read_text() if self.failure_path.exists() else "an exit"
         self.failure_path.unlink(missing_ok=True)
         return Outcome(code != 0, code is None, seconds, "time" if code is None else by)
@@ -271,6 +301,16 @@ class Planter:
         if self.is_fork:
             sys.stdout.flush()
             os._exit(int(exitstatus))
+
+
+def region_at(text: str, line: int) -> tuple[str | None, list[str]]:
+    """Returns (the name of the region in which a line of a script stands, or None, its lines)."""
+    number = 0
+    for name, lines in regions.split(text):
+        number += len(lines)
+        if number >= line:
+            return name, lines
+    return None, []
 
 
 def end_process_tree(pid: int) -> None:

@@ -5,7 +5,7 @@ import re
 import pytest
 import support
 import yaml
-from lab.examples import ROOT
+from lab.examples import DIVIDER, ROOT
 from lab.mutation import mutants, patching, planting, profiling, score
 
 LIBRARY = """
@@ -158,6 +158,37 @@ def test_a_copy_that_a_test_runs(tmp_path):
     profiler = profiling.Profiler(tmp_path, ["tfrun/planted.py"])
     paths = [tmp_path / "tfrun" / "planted.py", "/a copy/planted.py", "/a copy/other.py"]
     assert [profiler.file_of(str(path)) for path in paths] == 2 * ["tfrun/planted.py"] + [None]
+
+
+REGION = "# region: shared\nLEAST = 2\n\n\ndef f(x):\n    return x > LEAST\n"
+OTHER = "# region: other\ny = 2\n"
+
+
+def test_a_mistake_in_a_region_that_scripts_share(tmp_path):
+    """Catches: one copy that stays right, one of other text, or a mistake outside of a region."""
+    divider = f"{DIVIDER}\n\n\n"
+    scripts = {
+        "a.py": f"x = 1\n{divider}{REGION}\n\n{OTHER}",
+        "b.py": f"x = 1\nz = 3\n{divider}{OTHER}\n\n{REGION}",
+        "c.py": f"x = 1\n{divider}{REGION.replace('x > L', 'x >= L')}\n\n{OTHER}",
+    }
+    end = 'if __name__ == "__main__":\n    f(1)\n'
+    scripts = {name: text + end for name, text in scripts.items()}
+    planter = planting.Planter(tmp_path, dict.fromkeys(scripts, ["t.py"]), [], tmp_path / "out")
+    planter.texts = scripts
+    mistakes = mutants.python_mutations("a.py", scripts["a.py"])
+    in_region = next(m for m in mistakes if "return x >= LEAST" in m.plant())
+    texts = planter.mistaken_texts(in_region)
+    assert [*texts] == ["a.py", "b.py"] and texts["b.py"].startswith("x = 1\nz = 3\n")
+    assert all(text.count("return x >= LEAST") == 1 for text in texts.values())
+    outside = next(m for m in mistakes if "x = 2" in m.plant())
+    assert [*planter.mistaken_texts(outside)] == ["a.py"]
+    profiles = [
+        profiling.Profile(name, 1.0, {(file, line)})
+        for name, file, line in (("t.py::1", "b.py", 14), ("t.py::2", "a.py", 9))
+    ]
+    chosen = planter.choose_tests(in_region, [*texts], profiles)
+    assert [profile.name for profile in chosen] == ["t.py::2", "t.py::1"]
 
 
 def test_which_tests_look_at_a_file(tmp_path):
