@@ -6,6 +6,7 @@ import matplotlib.colors
 import numpy as np
 import pytest
 import run_files
+from matplotlib import image
 from records import three_pushes
 from tfrun import formatting
 from tfrun.pictures import curves, timeline
@@ -179,6 +180,9 @@ def test_the_turns_of_stages(axes):
     texts = [(text.get_text(), pytest.approx(text.get_position())) for text in axes.texts]
     assert texts == [("f0", (50, 1.21)), ("b1", (350, 0.79)), ("g4", (750, 0.21))]
     assert names(axes) == {0: "worker 1", 1: "worker 0"} and axes.get_ylim() == (-0.5, 1.5)
+    axes.clear()
+    timeline.draw_stages(axes, [(0, 0, "forward", 0, 0.0, 0.03), (0, 0, "forward", 1, 1.9, 2.0)])
+    assert [text.get_text() for text in axes.texts] == ["f1"]  # a fiftieth of 2 s has no room
 
 
 def test_where_the_time_goes(axes):
@@ -198,6 +202,8 @@ def test_where_the_time_goes(axes):
     assert bars(axes)[:5] == [(0, 0.25 if k == 0 else 0.7, 0, 0) for k in range(5)]
     assert axes.patches[8].get_hatch() and colour_of(axes.patches[6]) == BLUE
     assert names(axes) == {0: "worker 1", 1: "worker 0"}
+    assert axes.get_title() == "Where the time goes"
+    assert axes.get_xlabel() == "milliseconds per update, mean"
     labels = [label.get_color() for label in axes.get_yticklabels()]
     assert labels == [ORANGE, BLUE]
     assert axes.get_xlim() == pytest.approx((0, 1.05 * 80)) and axes.get_ylim() == (-0.5, 1.5)
@@ -222,6 +228,9 @@ def test_bins(axes):
     axes.clear()
     curves.draw_counts(axes, {"worker 0": np.zeros(0)}, {"worker 0": BLUE}, whole=True)
     assert not axes.patches
+    values = np.array([1] * 400 + [40])
+    curves.draw_counts(axes, {"worker 0": values}, {"worker 0": BLUE}, whole=True)
+    assert axes.texts[0].get_text() == "1 beyond, up to 40"
 
 
 @pytest.mark.parametrize("least, due", [(0.5, [0.5, 1, 2, 5, 10]), (1e-4, [1e-3, 0.01, 0.1, 1])])
@@ -265,6 +274,11 @@ def test_the_whole_picture(drawn):
     ]
     assert shown == [[True, True]] * 3 + [[True, False]] * 2
     assert counts.get_ylabel() == "pushes" and tests.get_title() == "Test error"
+    assert tests.get_ylim()[0] == 0
+    places = [a.get_subplotspec() for a in figure.axes]
+    assert [(place.rowspan.start, [*place.colspan]) for place in places] == [
+        *((0, [0]), (0, [1]), (1, [0]), (1, [1]), (2, [0, 1])),
+    ]
     heights = [a.get_subplotspec().get_gridspec().get_height_ratios() for a in figure.axes]
     assert heights == [pytest.approx([2.4, 2.1 + 0.35, 1.6 + 0.7])] * 5
     assert [text.get_text() for text in figure.legends[0].get_texts()] == [
@@ -297,6 +311,20 @@ def test_the_picture_of_one_worker(drawn):
     middles = (edges[1:] + edges[:-1]) / 2
     bins = np.searchsorted(edges, [10, 20]) - 1
     assert [np.abs(middles - x).argmin() for x in filled] == list(bins[bins < 39])
+
+
+def test_a_little_staleness(drawn):
+    """Catches times of updates where some lacked one update of others."""
+    run_files.flags("r", ["worker-0"])
+    run_files.metrics("r", "worker-0", run_files.push(1, 1), run_files.push(2, 2, staleness=1))
+    assert drawn(RunData.read("r")).axes[2].get_title() == "Staleness, mean 0.50"
+
+
+def test_the_size_of_a_moment(tmp_path):
+    """Catches a height for another number of tasks, and a figure that stays in memory."""
+    timeline.draw(tmp_path / "a.png", "title", moment(), 10, 10.1)
+    assert image.imread(tmp_path / "a.png").shape[:2] == (round(110 * (1.5 + 0.9)), 1100)
+    assert not curves.plt.get_fignums()
 
 
 def test_two_metrics_of_a_test(drawn):
