@@ -127,9 +127,22 @@ def patch_values(namespace: dict[str, Any], old: dict[str, Any], new: dict[str, 
     """
     modules = [module for module in list(sys.modules.values()) if is_of_project(module)]
     for name in set(old) & set(new) - {"__builtins__"}:
+        if isinstance(new[name], type) and isinstance(old[name], type):
+            patch_attributes(namespace.get(name), old[name], new[name])
         if are_alike(old[name], new[name]):
             continue
         imported = namespace.get(name)
         for names in [namespace, *(vars(module) for module in modules)]:
             if name in names and names[name] is imported:
                 names[name] = new[name]
+
+
+def patch_attributes(imported: Any, old: type, new: type) -> None:
+    """Gives each attribute of a class that is data, and that two texts set differently, its new one.
+
+    imported: the class that the process has; old, new: those of the two texts.
+    """
+    for name, value in vars(new).items():
+        is_data = not (name.startswith("__") or callable(value) or hasattr(value, "__get__"))
+        if is_data and name in vars(old) and not are_alike(vars(old)[name], value):
+            setattr(imported, name, value)

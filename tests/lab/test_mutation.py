@@ -23,6 +23,8 @@ def note(number, words="found"):
 
 
 class Pair:
+    size = 2
+
     def swapped(self, first, second):
         return dict(zip([second], [first]))
 """
@@ -118,12 +120,15 @@ def test_code_that_is_there_already_becomes_mistaken():
 
 
 def test_a_constant_and_the_default_that_it_is():
-    """Catches: a fork in which a name of the module, or a default, still has its old value."""
+    """Catches a fork in which a name of the module or of a class, or a default, is as before."""
     space = {"__name__": "planted"}
     exec(compile(LIBRARY, "/other.py", "exec"), space)
     functions = patching.loaded_functions({"/other.py": "other.py"})["other.py"]
     patching.patch("/other.py", LIBRARY, LIBRARY.replace("T = 2", "T = 4"), functions)
     assert space["LEAST"] == 4 and not space["enough"](3) and space["enough"](4)
+    pair = space["Pair"]()
+    patching.patch("/other.py", LIBRARY, LIBRARY.replace("size = 2", "size = 3"), functions)
+    assert pair.size == 3
 
 
 def test_one_is_caught_and_one_is_equivalent(tmp_path, monkeypatch, capfd):
