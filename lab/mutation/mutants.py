@@ -99,6 +99,7 @@ SYMMETRIC = (  # functions whose arguments may stand in any order
     matchers.Name("max")
     | matchers.Name("min")
     | matchers.Attribute(attr=matchers.Name("maximum") | matchers.Name("minimum"))
+    | matchers.Attribute(attr=matchers.Name("suppress"))
 )
 
 

@@ -138,7 +138,7 @@ def patch_values(namespace: dict[str, Any], old: dict[str, Any], new: dict[str, 
 
 
 def patch_attributes(imported: Any, old: type, new: type) -> None:
-    """Gives each attribute of a class that is data, and that two texts set differently, its new one.
+    """Gives each attribute of a class that is data its new value.
 
     imported: the class that the process has; old, new: those of the two texts.
     """

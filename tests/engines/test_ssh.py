@@ -102,8 +102,9 @@ def test_the_answer_of_a_host(code, output, due, monkeypatch):
     """Catches: a line of the login as the answer, and a reason that is not that of the failure."""
     seen = {}
 
-    def run(command, input, timeout, **_):
+    def run(command, input, timeout, **more):
         seen.update(command=command, input=input)
+        assert more["text"] and more["errors"] == "replace"
         if code is None:
             raise subprocess.TimeoutExpired("ssh", timeout)
         return types.SimpleNamespace(returncode=code, stdout=output)
@@ -157,7 +158,7 @@ def test_what_hosts_are_asked(monkeypatch, tmp_path):
         "b: worker 0",
         f"{words}: keep the hosts on a network of their own",
     ]
-    assert prepared.notes == notes and not spec.notes
+    assert prepared.notes == notes and not spec.notes and prepared.make_worker
     for task in prepared.tasks:
         task.log.close()
     no_chief = supervisor.LaunchSpec("E", {"ps": 1, "worker": 1}, commands, tmp_path)
@@ -280,16 +281,20 @@ def test_what_a_host_is_asked_to_do(monkeypatch):
 
 @pytest.mark.parametrize("code, by_itself, due", [(3, True, 3), (3, False, 255), (-9, True, 137)])
 def test_a_task_at_a_host(code, by_itself, due, monkeypatch, tmp_path, capfd):
-    """Catches: a code that is not the task's, one task as two processes, and what it leaves."""
+    """Catches: a code that is not the task's, one task as two processes, and what it leaves.
+
+    Also a lock that the task's process does not have: it ends with tfrun's, and not with the task.
+    """
     monkeypatch.setattr(agent.signals, "handle", lambda *_: None)
     monkeypatch.setattr(agent, "wait_for_end", lambda over: agent.wait_for(over, 20) and by_itself)
     monkeypatch.chdir("/")
-    body = f"echo $A $PWD; [ {code} -lt 0 ] && kill {code} $$; sleep 99 & exit {code}"
+    body = f"echo $A $PWD; ls -l /proc/$$/fd | grep -c worker-1.lock; [ {code} -lt 0 ] && "
+    body += f"kill {code} $$; sleep 99 & exit {code}"
     env = {"OUTPUT_DIR": str(tmp_path), "A": "b"}
     request = {"folder": str(tmp_path), "name": "worker-1", "env": env}
     request["command"] = ["sh", "-c", body]
     assert agent.task(request) == due
-    assert capfd.readouterr().out == f"b {tmp_path}\n"
+    assert capfd.readouterr().out == f"b {tmp_path}\n1\n"
     with open(tmp_path / ".worker-1.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         monkeypatch.setattr(agent, "SILENCE", 0)

@@ -389,7 +389,7 @@ def test_what_is_recorded(tmp_path, monkeypatch):
     clock = types.SimpleNamespace(now=0.0)
     clock.monotonic, clock.time = (lambda: clock.now), (lambda: 5000 + clock.now)
     monkeypatch.setattr(recorder, "time", clock)
-    used = {1: 0.0, 2: 0.0}
+    used, searches = {1: 0.0, 2: 0.0}, []
 
     def own_proc(path):
         return tmp_path / path.removeprefix("/")
@@ -407,6 +407,7 @@ def test_what_is_recorded(tmp_path, monkeypatch):
             self.pid = pid
 
         def children(self, recursive):
+            searches.append(self.pid)
             return []
 
         def status(self):
@@ -436,6 +437,10 @@ def test_what_is_recorded(tmp_path, monkeypatch):
     assert own.cpu.tolist() == [1.25, 3.25, 4.5, 7.5] and own.cores.tolist() == [3] * 4
     # Of two threads, which have waited 3 s a second; the second start begins with what is known.
     assert own.queued.tolist() == [0, 3, 9, 15]
+    for second in range(5, 5 + 2 * recorder.LOOKS):
+        clock.now = second
+        watch.record([task])
+    assert searches == [1, 2, 2, 2]  # at the start of each process, and at each tenth look
     assert own.states == ["running", "running", "stopped", "stopped"]
 
 

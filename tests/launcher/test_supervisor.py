@@ -12,7 +12,7 @@ import psutil
 import pytest
 import run_files
 import scripted
-from tfrun.launch import horovod, resources, without_notices
+from tfrun.launch import exposed, horovod, resources, supervisor, without_notices
 from tfrun.launch import task as tasks
 
 TRACEBACK = ["Traceback (most recent call last):", '  File "x.py"', "ValueError: no luck"]
@@ -153,6 +153,44 @@ def test_the_ps_waits_for_the_chief(world):
     seen = world(ps_0=[["late"]], chief_0=[[(60, 0)]], worker_0=[[(1, 0)]])
     assert seen.run({"ps": 1, "chief": 1, "worker": 1})[0] == 0
     assert seen.kills[0] == ("ps 0", "SIGTERM", 100)
+
+
+def test_the_ps_waits_for_the_evaluator(world):
+    """Catches a ps that is stopped while the evaluator tests the last checkpoint."""
+    seen = world(ps_0=[["late"]], worker_0=[[(1, 0)]], evaluator_0=[[(50, 0)]])
+    assert seen.run({"ps": 1, "worker": 1, "evaluator": 1})[0] == 0
+    assert seen.kills[0] == ("ps 0", "SIGTERM", 90)
+
+
+def test_notices_stay_in_the_log(world, tmp_path):
+    """Catches what TensorFlow says at every start, on the screen; and a log without it."""
+    notice = "I0000 oneDNN custom operations are on. You may see"
+    seen = world(worker_0=[at(1, notice, "a") + [(2, 0)]])
+    seen.run({"worker": 1})
+    assert seen.texts() == ["[worker 0] a"]
+    assert notice in (tmp_path / "E/run/worker-0.log").read_text()
+
+
+def test_the_worker_that_joins_a_chief(tmp_path):
+    """Catches a command that is not there, where only a chief trains."""
+    commands = {"chief": ["python", "train.py"], "ps": ["python", "serve.py"]}
+    spec = supervisor.LaunchSpec("E", {"chief": 1, "ps": 1}, commands, tmp_path)
+    worker = spec.make_local_worker([1, 2], 3)
+    worker.log.close()
+    assert (worker.name, worker.index, worker.command) == ("worker 3", 3, commands["chief"])
+    assert json.loads(worker.env["TF_CONFIG"])["task"] == {"type": "worker", "index": 3}
+
+
+def test_a_task_ends_with_tfrun(monkeypatch):
+    """Catches another signal than the one that is asked for, or another command of prctl."""
+    asked = []
+    libc = types.SimpleNamespace(prctl=lambda *arguments: asked.append(arguments))
+    monkeypatch.setattr(tasks.ctypes, "CDLL", lambda _: libc)
+    monkeypatch.setattr(tasks.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(tasks.sys, "platform", "linux")
+    tasks.end_with_parent()
+    tasks.end_with_parent(signal.SIGTERM)
+    assert asked == [(1, signal.SIGKILL), (1, signal.SIGTERM)]
 
 
 def test_the_first_signal_counts(world, monkeypatch):
@@ -474,7 +512,9 @@ class Child:
 def horovodrun(tmp_path, monkeypatch):
     """Returns a function that starts a horovodrun that prints some lines and has a code."""
     children = []
-    process = types.SimpleNamespace(children=lambda recursive=False: [*children])
+    process = types.SimpleNamespace(
+        children=lambda recursive=False: [*children] if recursive else children[:1]
+    )
     monkeypatch.setattr(psutil, "Process", lambda *_: process)
 
     def begin(*lines, code=1):
@@ -522,6 +562,7 @@ def test_the_lines_of_ranks(horovodrun):
     "codes, words, wrong",
     [
         ([(1, 137), (0, 143)], "failed: worker 1 was killed by SIGKILL", False),
+        ([(1, 129)], "failed: worker 1 was killed by SIGHUP", False),
         ([(2, 255)], "failed: worker 2 has exit code 255", False),
         ([(0, 2), (1, 1)], "failed: worker 0 has exit code 2", True),
         ([(1, 1), (0, 2)], "failed: worker 1 has exit code 1", False),
@@ -612,7 +653,8 @@ def test_a_module_is_found(path, monkeypatch):
     ],
 )
 def test_what_a_stranger_can_do(jobs, text, words, world, tmp_path):
-    """Catches a warning for a script of another kind."""
+    """Catches a warning for a script of another kind, and an error where there is no script."""
+    assert exposed.exposure_warning(["horovodrun", "-m", "x"]).endswith("can use them")
     (tmp_path / "train.py").write_text(text)
     seen = world(ps_0=[[(1, 0)]], worker_0=[[(1, 0)]], worker_1=[[(1, 0)]])
     seen.run(jobs)
