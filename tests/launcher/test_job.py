@@ -120,7 +120,7 @@ def check_refusal(folder, monkeypatch, capsys, arguments, words):
 
 
 def test_the_dry_run_has_the_resources(tmp_path):
-    """The plain commands, run by bash, have the same cores and variables."""
+    """The plain commands, run by bash, have the same cores and variables. A ps sees no GPU."""
     write(tmp_path, SHOW)
     flags = ["--ps", "0", "--workers", "1", "--cpus", "worker=1", "--env", "COLOUR=a b"]
     code, lines = run(tmp_path, *flags, "--dry-run")
@@ -129,6 +129,10 @@ def test_the_dry_run_has_the_resources(tmp_path):
     subprocess.run(["bash", "run.sh"], cwd=tmp_path, capture_output=True, timeout=60)
     shown = json.loads((tmp_path / "run" / "worker-0.log").read_text())
     assert shown[2] == CORES[:1] and shown[5] == "a b"
+    code, lines = run(tmp_path, "--ps", "1", "--workers", "1", "--dry-run")
+    (ps,) = [line for line in lines if '"type": "ps"' in line]
+    (worker,) = [line for line in lines if '"type": "worker"' in line]
+    assert "CUDA_VISIBLE_DEVICES=-1" in ps and "CUDA_VISIBLE_DEVICES" not in worker
 
 
 def start_job(folder, text, script=SHOW, **env):
